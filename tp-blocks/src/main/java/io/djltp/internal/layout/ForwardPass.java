@@ -33,9 +33,24 @@ import java.util.function.LongSupplier;
  * A forward pass of a rank: how its arrays are placed over the ranks, and with which placement
  * parameters were used.
  *
- * <p>Blocks get arrays that carry their placement. An operation passes it on, and a layer that
- * shares out or puts together an array says so by {@link #enter}, {@link #enterSlice} and their
- * like.
+ * <p>Blocks get arrays that carry their placement. An operation passes it on. A layer that shares
+ * out or puts together an array takes its input, computes, and says where the result is:
+ *
+ * <table>
+ * <caption>What a layer computes, and how</caption>
+ * <tr><th>a layer of</th><th>takes its input by</th><th>and enters the result by</th></tr>
+ * <tr><td>all features of each row</td><td>{@link #ofLastAxis}</td><td>{@link #enterLike}</td></tr>
+ * <tr><td>its slice, to the same slice</td><td>{@link #takeLast}</td><td>{@link #enterLike}</td></tr>
+ * <tr><td>its slice, to another one</td><td>{@link #take}, {@link #takeSlice}</td><td>{@link
+ * #enterSlice}</td></tr>
+ * <tr><td>its slice, to the sum over ranks</td><td>{@link #take}</td><td>{@link #enter}</td></tr>
+ * <tr><td>the rows of all ranks</td><td>{@link #takeRows}</td><td>{@link #enterLike}, {@link
+ * #enterGathered}, {@link #enterScattered}</td></tr>
+ * </table>
+ *
+ * <p>{@code ofLastAxis} and {@code takeLast} return arrays of the engine, which carry no placement.
+ * All that is computed of them alone counts as the rows that the rank had when the pass began: only
+ * {@code enterLike} knows that a layer has gathered the batch since.
  */
 public class ForwardPass {
 

@@ -185,7 +185,10 @@ public final class OptimizerSettings {
             field.setAccessible(true);
             return field.get(optimizer);
         } catch (NoSuchFieldException | IllegalAccessException e) {
-            throw new IllegalStateException("Not the optimizer of DJL 0.35 that is known", e);
+            throw new IllegalStateException(
+                    "The %s of this version of DJL has another field than %s"
+                            .formatted(type.getName(), name),
+                    e);
         }
     }
 }
