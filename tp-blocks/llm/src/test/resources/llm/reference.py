@@ -84,7 +84,8 @@ def adapted(x, name, y):
 def angles(c, d, length):
     """Returns the angle of each pair at position 1, and the factor of cosines and sines."""
     rope = c.get("rope_scaling") or c.get("rope_parameters") or {}
-    base = rope.get("rope_theta") or c.get("rope_theta", 10000.0)
+    default = 2000000.0 if c["model_type"] == "smollm3" else 10000.0
+    base = rope.get("rope_theta") or c.get("rope_theta", default)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     longest = c["max_position_embeddings"]
     plain = base ** (-torch.arange(0, d, 2) / d)
@@ -154,7 +155,16 @@ ACTIVATIONS = {"silu": lambda x: x / (1 + torch.exp(-x)), "relu": torch.relu,
                "gelu_new": tanh_gelu, "gelu_pytorch_tanh": tanh_gelu}
 
 
+def rotates(c, layer):
+    if c["model_type"] != "smollm3":
+        return True
+    listed = c.get("no_rope_layers")
+    return listed[layer] == 1 if listed else (layer + 1) % c.get("no_rope_layer_interval", 4) != 0
+
+
 def window_of(c, layer):
+    if c["model_type"] == "smollm3":
+        return c["sliding_window"] if c.get("use_sliding_window") and not rotates(c, layer) else None
     if c["model_type"] in ("mistral", "phi3"):
         return c.get("sliding_window")
     if c["model_type"] in ("qwen2", "qwen3") and c.get("use_sliding_window"):
@@ -180,7 +190,9 @@ def llama(c, w, ids):
         if c["model_type"] == "qwen3":
             q = rms(q, w[p + "self_attn.q_norm.weight"], eps)
             k = rms(k, w[p + "self_attn.k_norm.weight"], eps)
-        y = attend(rotate(q, c), rotate(k, c), v, window_of(c, i))
+        if rotates(c, i):
+            q, k = rotate(q, c), rotate(k, c)
+        y = attend(q, k, v, window_of(c, i))
         x = x + linear(y, p + "self_attn.o_proj")
         y = rms(x, w[p + "post_attention_layernorm.weight"], eps)
         if c["model_type"] == "phi3":
@@ -190,7 +202,7 @@ def llama(c, w, ids):
         y = act(gate) * up
         x = x + linear(y, p + "mlp.down_proj")
     x = rms(x, w["model.norm.weight"], eps)
-    tied = c.get("tie_word_embeddings")
+    tied = c.get("tie_word_embeddings", c["model_type"] == "smollm3")
     return x @ w["model.embed_tokens.weight" if tied else "lm_head.weight"].T
 
 

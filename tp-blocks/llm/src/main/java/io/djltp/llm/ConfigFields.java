@@ -36,7 +36,7 @@ import java.util.regex.Pattern;
 final class ConfigFields {
 
     static final List<String> MODEL_TYPES =
-            List.of("llama", "mistral", "qwen2", "qwen3", "phi3", "gpt2", "bert");
+            List.of("llama", "mistral", "qwen2", "qwen3", "smollm3", "phi3", "gpt2", "bert");
 
     private static final String ROPE_THETA = "rope_theta";
 
@@ -327,9 +327,10 @@ final class ConfigFields {
         return builder.build();
     }
 
-    RotaryEmbedding rotary(int headDim, int maxPositions) throws MalformedModelException {
+    RotaryEmbedding rotary(String modelType, int headDim, int maxPositions)
+            throws MalformedModelException {
         RotaryEmbedding.Builder builder = RotaryEmbedding.builder();
-        double base = positive(ROPE_THETA, 10_000);
+        double base = positive(ROPE_THETA, modelType.equals("smollm3") ? 2_000_000 : 10_000);
         boolean read = false;
         for (String name : List.of("rope_scaling", "rope_parameters")) { // the second is newer
             JsonElement value = get(name);
@@ -358,11 +359,35 @@ final class ConfigFields {
         }
     }
 
-    List<Integer> windows(String modelType, int layers, int maxPositions)
+    /** Returns which layers have rotary positions: all but some of SmolLM3. */
+    List<Boolean> rotaryLayers(String modelType, int layers) throws MalformedModelException {
+        List<Boolean> rotary = new ArrayList<>(Collections.nCopies(layers, true));
+        if (modelType.equals("smollm3")) {
+            int interval = count("no_rope_layer_interval", 4);
+            JsonElement named = get("no_rope_layers"); // 1 of a layer with rotary positions
+            JsonArray list = named instanceof JsonArray array ? array : new JsonArray();
+            if (named != null && list.size() < layers) {
+                throw malformed("no_rope_layers must be a list of %d numbers, one a layer", layers);
+            }
+            for (int i = 0; i < layers; i++) {
+                boolean has = named == null ? (i + 1) % interval != 0 : list.get(i).getAsInt() != 0;
+                rotary.set(i, has);
+            }
+        }
+        return List.copyOf(rotary);
+    }
+
+    /**
+     * Returns the windows of the layers.
+     *
+     * @param rotary which layers have rotary positions
+     */
+    List<Integer> windows(String modelType, int layers, int maxPositions, List<Boolean> rotary)
             throws MalformedModelException {
         boolean mistral = modelType.equals("mistral") || modelType.equals("phi3");
+        boolean smollm = modelType.equals("smollm3");
         boolean qwen = modelType.startsWith("qwen");
-        if (!mistral && !qwen) {
+        if (!mistral && !qwen && !smollm) {
             return Collections.nCopies(layers, 0);
         }
         boolean used = mistral || flag("use_sliding_window", false);
@@ -376,7 +401,7 @@ final class ConfigFields {
             throw malformed("layer_types must be a list of %d words, one a layer", layers);
         }
         for (int i = 0; i < layers; i++) {
-            boolean slides = i >= whole;
+            boolean slides = smollm ? !rotary.get(i) : i >= whole;
             if (types != null) {
                 String type = types.getAsJsonArray().get(i).getAsString();
                 slides = type.equals("sliding_attention");

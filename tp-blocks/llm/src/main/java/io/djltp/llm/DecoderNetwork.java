@@ -20,6 +20,7 @@ import io.djltp.internal.forecast.PassForecast;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformer;
@@ -114,8 +115,9 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                         .optSequenceParallel(tokensCut)
                         .optPrecision(precision)
                         .optWindow(config.getSlidingWindow(number));
-        if (config.getRotary() != null) {
-            attention.optRotary(config.getRotary());
+        RotaryEmbedding rotary = config.getRotary(number);
+        if (rotary != null) {
+            attention.optRotary(rotary);
         }
         if (config.hasQueryKeyNorm()) {
             attention.optQueryKeyNorm(config.getEpsilon());

@@ -31,6 +31,7 @@ import java.util.Locale;
  * <tr><td>{@code mistral}</td><td>Mistral 7B</td></tr>
  * <tr><td>{@code qwen2}</td><td>Qwen 2 and 2.5</td></tr>
  * <tr><td>{@code qwen3}</td><td>Qwen 3, dense</td></tr>
+ * <tr><td>{@code smollm3}</td><td>SmolLM3</td></tr>
  * <tr><td>{@code phi3}</td><td>Phi-3 with 4k context, Phi-4</td></tr>
  * <tr><td>{@code gpt2}</td><td>GPT-2</td></tr>
  * <tr><td>{@code bert}</td><td>the encoders BERT, MiniLM and others of this form</td></tr>
@@ -88,6 +89,7 @@ public final class ModelConfig {
     private final boolean tied;
     private final @Nullable RotaryEmbedding rotary; // or null: positions are learned
     private final int tokenTypes; // of an encoder
+    private final List<Boolean> rotaryLayers;
     private final List<Integer> windows; // of each layer, 0 for none
 
     private ModelConfig(ConfigFields fields) throws MalformedModelException {
@@ -123,16 +125,17 @@ public final class ModelConfig {
                 fields.choose(
                         function, Activation.known(), gpt2 ? "gelu_new" : bert ? "gelu" : "silu");
         activation = Activation.named(name);
-        boolean chosen = modelType.equals("llama") || modelType.equals("qwen3");
+        boolean chosen = modelType.matches("llama|qwen3|smollm3");
         boolean bias = learned || chosen && fields.flag("attention_bias", false);
         inputBias = bias || modelType.equals("qwen2");
         outputBias = bias;
-        mlpBias = learned || modelType.equals("llama") && fields.flag("mlp_bias", false);
-        tied = fields.flag("tie_word_embeddings", learned);
-        rotary = learned ? null : fields.rotary(headDim, longest);
+        mlpBias = learned || modelType.matches("llama|smollm3") && fields.flag("mlp_bias", false);
+        tied = fields.flag("tie_word_embeddings", learned || modelType.equals("smollm3"));
+        rotary = learned ? null : fields.rotary(modelType, headDim, longest);
+        rotaryLayers = fields.rotaryLayers(modelType, layers);
         RotaryScaling scaling = rotary == null ? null : rotary.getScaling();
         maxPositions = scaling == null ? longest : scaling.getMaxPositions(longest);
-        windows = fields.windows(modelType, layers, maxPositions);
+        windows = fields.windows(modelType, layers, maxPositions, rotaryLayers);
         tokenTypes = bert ? fields.count("type_vocab_size", 2) : 0;
         if (bert) {
             fields.choose("position_embedding_type", List.of("absolute"), "absolute");
@@ -303,6 +306,16 @@ public final class ModelConfig {
     /** {@return the rotary positions, or {@code null} if the model has learned ones} */
     public @Nullable RotaryEmbedding getRotary() {
         return rotary;
+    }
+
+    /**
+     * Returns the rotary positions of a layer.
+     *
+     * @param layer the number of the layer, from 0
+     * @return the positions, or {@code null} if its queries and keys stay as they are
+     */
+    public @Nullable RotaryEmbedding getRotary(int layer) {
+        return rotaryLayers.get(layer) ? rotary : null;
     }
 
     /**

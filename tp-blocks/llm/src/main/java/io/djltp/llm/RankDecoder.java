@@ -38,7 +38,6 @@ final class RankDecoder implements AutoCloseable {
     private final int stride; // of queries, keys and values of a row
     private final int hidden;
     private final float scale;
-    private final @Nullable RotaryEmbedding rotary;
     private final Angles angles;
 
     private final float[] x;
@@ -115,7 +114,7 @@ final class RankDecoder implements AutoCloseable {
         int from = (int) weights.ids.start();
         sampler = new TokenSampler(group, ranks.getSize(), from, own, mostIds);
         activation = RowActivation.valueOf(config.getActivation().name());
-        rotary = config.getRotary();
+        RotaryEmbedding rotary = config.getRotary();
         angles =
                 rotary == null
                         ? new Angles(new double[0], 1, 0)
@@ -257,6 +256,7 @@ final class RankDecoder implements AutoCloseable {
     private void attend(int number, RankWeights.Layer layer, DecoderStep step) {
         int count = step.count();
         int window = config.getSlidingWindow(number);
+        RotaryEmbedding rotary = config.getRotary(number);
         for (int i = 0; i < count; i++) {
             int at = i * stride;
             if (layer.queryNorm() != null && layer.keyNorm() != null) {

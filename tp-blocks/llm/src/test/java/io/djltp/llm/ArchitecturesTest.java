@@ -70,6 +70,14 @@ public class ArchitecturesTest {
                 "'use_sliding_window': true, 'sliding_window': 5, 'max_window_layers': 1");
         add("qwen3", "qwen3", "'tie_word_embeddings': true, 'rope_theta': 1000000");
         add("qwen3 with biases", "qwen3", "'attention_bias': true, 'hidden_act': 'relu'");
+        add("smollm3", "smollm3", "'no_rope_layer_interval': 2, 'mlp_bias': true");
+        add(
+                "smollm3 sliding",
+                "smollm3",
+                "'no_rope_layers': [0, 1], 'use_sliding_window': true, 'sliding_window': 5,"
+                        + " 'tie_word_embeddings': false, "
+                        + longer
+                        + "{'type': 'yarn', 'factor': 4.0}");
         add("phi3", "phi3", "'sliding_window': 5, 'original_max_position_embeddings': 32");
         add("phi3 tied", "phi3", "'tie_word_embeddings': true, 'num_key_value_heads': null");
         add("gpt2", "gpt2", "'n_inner': null");

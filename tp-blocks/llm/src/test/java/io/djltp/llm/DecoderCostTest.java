@@ -32,6 +32,7 @@ public class DecoderCostTest {
             {"llama", "'tie_word_embeddings': true", "1x3"},
             {"qwen3", "", "1x2"},
             {"qwen2", "'tie_word_embeddings': true", "2x2"},
+            {"smollm3", "'no_rope_layers': [1, 0]", "1x2"},
             {"phi3", "", "1x3"},
             {"gpt2", "", "1x4"},
         };

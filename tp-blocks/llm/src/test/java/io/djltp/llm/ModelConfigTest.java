@@ -116,6 +116,11 @@ public class ModelConfigTest {
             },
             {LLAMA + ", 'residual_multiplier': 2", "residual_multiplier is 2, which is not"},
             {LLAMA + ", 'parallel_attn': 2", "the field parallel_attn = 2 of a llama is not"},
+            {
+                LLAMA.replace("llama", "smollm3")
+                        + ", 'num_key_value_heads': 5, 'no_rope_layers': [1]",
+                "no_rope_layers must be a list of 2 numbers"
+            },
             {LLAMA + ", 'rms_norm_eps': 0", "rms_norm_eps is 0, and must be a number above 0"},
         };
     }

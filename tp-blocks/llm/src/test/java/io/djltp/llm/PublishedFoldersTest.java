@@ -43,6 +43,12 @@ public class PublishedFoldersTest {
                 qwen,
                 "0.6 20 0.95 1.0"
             },
+            {
+                "SmolLM3-3B",
+                "smollm3 128256 2048 36 16/4 128 11008 65536 true",
+                List.of(128012),
+                null
+            },
             {"phi-4", "phi3 100352 5120 40 40/10 128 17920 16384 false", List.of(100265), null},
             {"gpt2", "gpt2 50257 768 12 12/12 64 3072 1024 true", List.of(50256), null},
             {"SmolLM2-135M", "llama 49152 576 30 9/3 64 1536 8192 true", two, null},

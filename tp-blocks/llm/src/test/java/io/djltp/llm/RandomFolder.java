@@ -155,7 +155,7 @@ public final class RandomFolder {
             linear(tensors, layer + "mlp.down_proj", width, hidden, mlpBias);
         }
         tensors.put("model.norm.weight", new Shape(width));
-        if (!is(config, "tie_word_embeddings", false)) {
+        if (!is(config, "tie_word_embeddings", type.equals("smollm3"))) {
             tensors.put("lm_head.weight", table);
         }
         return tensors;
