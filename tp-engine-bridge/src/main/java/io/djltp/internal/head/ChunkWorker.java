@@ -42,12 +42,12 @@ final class ChunkWorker {
     private final ChunkMemory memory;
     private final ChunkedLinear linear;
     private final ChunkProducts products;
-    private final boolean inPowers; // of two: exponentials are, and not of e
 
     /** With label smoothing not: what is subtracted from what is kept is nearly as large. */
     private final boolean keepsRounded;
 
-    private final Scalar unit; // what logits are multiplied with for it
+    private final Scalar unit; // what logits are multiplied with
+    private final Scalar toLogits; // one over it
     private final ScalarTypeOptional floats;
     private final Scalar none = new Scalar(Float.NEGATIVE_INFINITY);
     private ClassLabels.@Nullable Places places; // of labels
@@ -63,9 +63,9 @@ final class ChunkWorker {
         this.memory = memory;
         this.linear = linear;
         products = ChunkProducts.of(pass, memory);
-        inPowers = pass.unit() != 1;
         keepsRounded = pass.isRounded() && !pass.isSmooth();
         unit = new Scalar((float) pass.unit());
+        toLogits = new Scalar(1 / pass.unit());
         floats = new ScalarTypeOptional(ScalarType.Float);
     }
 
@@ -174,7 +174,7 @@ final class ChunkWorker {
         if (pass.isGuarded()) {
             logits.sub_(again ? offset() : raisedOffset(index, logits), unit);
         }
-        return inPowers ? logits.exp2_() : logits.exp_();
+        return logits.exp2_();
     }
 
     /** Computes the logits of a chunk, times {@link #unit}; those of labels are -infinity. */
@@ -191,9 +191,7 @@ final class ChunkWorker {
             if (!again && !pass.isRounded() && !linear.isUnit()) { // others are known
                 Tensor noted = labels.part(Objects.requireNonNull(logitsOfLabels));
                 torch.index_select_out(noted, flat, 0, labels.inLogits());
-                if (inPowers) {
-                    noted.mul_(new Scalar(1 / ChunkProducts.LOG2_E));
-                }
+                noted.mul_(toLogits);
             }
             flat.index_fill_(0, labels.inLogits(), none);
         }
@@ -208,10 +206,7 @@ final class ChunkWorker {
         Tensor before = memory.offset(index - 1);
         Tensor now = memory.offset(index);
         torch.amax_out(now, logits, new long[] {0}, false);
-        if (inPowers) {
-            now.mul_(new Scalar(1 / ChunkProducts.LOG2_E));
-        }
-        torch.maximum_out(now, before, now);
+        torch.maximum_out(now, before, now.mul_(toLogits));
         Tensor factor = memory.column(Place.FACTOR);
         torch.sub_out(factor, before, now).exp_();
         sums().mul_(factor);
@@ -239,7 +234,9 @@ final class ChunkWorker {
         shift.copy_(mean);
         Tensor lowered = memory.spareLogits(index);
         torch.sub_out(lowered, exponentials, shift());
-        return inPowers ? products.round(memory.roundedSpare(index), lowered, false) : lowered;
+        return pass.isRounded()
+                ? products.round(memory.roundedSpare(index), lowered, false)
+                : lowered;
     }
 
     /**

@@ -102,11 +102,13 @@ final class HeadPass {
         return Objects.requireNonNull(loss, "loss");
     }
 
-    /** Returns what logits are multiplied with for exponentials to be powers of two, or 1. */
+    /**
+     * Returns what logits are multiplied with for exponentials to be powers of two, or 1 if there
+     * are none.
+     */
     double unit() {
-        boolean inPowers =
-                loss == null ? isRounded() : loss.kind() == OneVsAll.Kind.BINARY_CROSS_ENTROPY;
-        return inPowers ? ChunkProducts.LOG2_E : 1;
+        boolean isHinge = loss != null && loss.kind() == OneVsAll.Kind.SQUARED_HINGE;
+        return isHinge ? 1 : ChunkProducts.LOG2_E;
     }
 
     /** Returns whether factors of products are rounded to 16 bits. */

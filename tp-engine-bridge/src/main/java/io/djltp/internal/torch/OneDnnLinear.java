@@ -58,6 +58,8 @@ public final class OneDnnLinear implements AutoCloseable {
     private static final long FEWEST_OPERATIONS = 1L << 25; // multiply and add
     private static final long FEWEST_OF_THREAD = 1L << 20; // in a single thread
 
+    private static final String INTEL = "GenuineIntel";
+
     /** The system property that leaves all products to libtorch when it is {@code libtorch}. */
     private static final String PROPERTY = "io.djltp.products";
 
@@ -87,7 +89,7 @@ public final class OneDnnLinear implements AutoCloseable {
     static boolean hasFasterKernels() {
         if (!Platform.isLinux()
                 || !Platform.is64Bit()
-                || isOfIntel()
+                || processor().contains(INTEL)
                 || ProcessorArithmetic.limit(System.getenv()).isPresent()) {
             return false;
         }
@@ -95,11 +97,12 @@ public final class OneDnnLinear implements AutoCloseable {
         return avx512 != null && (avx512.invokeInt(new Object[0]) & 0xff) != 0;
     }
 
-    private static boolean isOfIntel() {
+    /** Returns what Linux says of the processor; if it says nothing, that it is one of Intel. */
+    static String processor() {
         try {
-            return Files.readString(Path.of("/proc/cpuinfo")).contains("GenuineIntel");
+            return Files.readString(Path.of("/proc/cpuinfo"));
         } catch (IOException e) {
-            return true; // not known: as it would be without all this
+            return INTEL; // as it would be without all this
         }
     }
 
