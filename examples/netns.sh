@@ -67,7 +67,7 @@ start() {
     shift 3
     ip netns exec "$host" env RANK="$rank" WORLD_SIZE=2 MASTER_ADDR=10.199.99.1 MASTER_PORT=29500 \
         TP_SECRET="$secret" "${tp[@]}" train --tp 4 --mode tensor --dim 8 --batch 32 --seed 7 \
-        --held-out 30 --out "$work/$name-$rank" --json "$work/$name-$rank.json" "$@" \
+        --out "$work/$name-$rank" --json "$work/$name-$rank.json" "$@" \
         >"$work/$name-$rank.out" 2>"$work/$name-$rank.err" &
     pids+=($!)
 }
@@ -87,7 +87,7 @@ train_on_two_hosts() {
     pids=()
     echo "netns: two hosts with two ranks each have trained in $(since "$from")"
     from=$(seconds)
-    "${tp[@]}" train --tp 4 --mode tensor --dim 8 --batch 32 --seed 7 --held-out 30 --steps 5 \
+    "${tp[@]}" train --tp 4 --mode tensor --dim 8 --batch 32 --seed 7 --steps 5 \
         --out "$work/one" --json "$work/one.json" >"$work/one.out" 2>"$work/one.err" ||
         die "one process ended with status $?"
     echo "netns: one process with four ranks has trained in $(since "$from")"

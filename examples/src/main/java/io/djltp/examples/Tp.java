@@ -4,14 +4,13 @@ import io.djltp.examples.bench.BenchCommand;
 import io.djltp.examples.bench.WorkerFailedException;
 import io.djltp.examples.checkpoint.CheckpointCommand;
 import io.djltp.examples.classes.EvaluateCommand;
-import io.djltp.examples.classes.LemmaCommand;
+import io.djltp.examples.classes.ExportCommand;
 import io.djltp.examples.classes.PredictCommand;
 import io.djltp.examples.doctor.DoctorCommand;
 import io.djltp.examples.embed.EmbedCommand;
 import io.djltp.examples.finetune.FinetuneCommand;
 import io.djltp.examples.generate.GenerateCommand;
 import io.djltp.examples.generate.ServeCommand;
-import io.djltp.examples.lemma.ExportCommand;
 import io.djltp.examples.lm.LmCommand;
 import io.djltp.examples.plan.PlanCommand;
 import io.djltp.examples.train.TrainCommand;
@@ -48,7 +47,6 @@ public final class Tp implements Runnable {
     private static final List<Class<?>> COMMANDS =
             List.of(
                     TrainCommand.class,
-                    LemmaCommand.class,
                     PredictCommand.class,
                     EvaluateCommand.class,
                     ExportCommand.class,

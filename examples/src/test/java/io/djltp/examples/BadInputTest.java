@@ -43,8 +43,6 @@ public class BadInputTest {
             {"train --batch -5", "--batch must be greater than 0, not -5"},
             {"train --epochs 0", "--epochs must be greater than 0, not 0"},
             {"train --steps 0", "--steps must be greater than 0, not 0"},
-            {"train --held-out 0", "--held-out must be 1 to 4000, not 0"},
-            {"train --held-out 4001", "--held-out must be 1 to 4000, not 4001"},
             {"train --minutes -0.5", "--minutes must be greater than 0, not -0.5"},
             {"train --lr 0", "--lr must be greater than 0, not 0"},
             {"train --lr NaN", "--lr must be greater than 0, not NaN"},
@@ -85,7 +83,7 @@ public class BadInputTest {
             // a file in the way stops even a user who may write everywhere
             {"train --out @file/model", "cannot be written"},
             {"train --out @file/model", "write permission"},
-            {"lemma --model @none ging", "run ./tp train first"},
+            {"predict @none ging", "There is no trained model in"},
             {"lm --layers 0", "--layers must be greater than 0, not 0"},
             {"lm --steps -1", "--steps must be greater than 0, not -1"},
             {"lm --seed seven", "--seed"},

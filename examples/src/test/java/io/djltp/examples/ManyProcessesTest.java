@@ -22,9 +22,8 @@ public class ManyProcessesTest extends TestFolder {
             "lm --layers 1 --width 16 --heads 4 --context 9 --batch 4 --steps 3 --characters 5";
     private static final String LM_FIGURES = "loss held_out_loss";
     private static final String TRAIN =
-            "train --steps 5 --dim 8 --batch 32 --seed 7 --timeout 60 --drift-check 2"
-                    + " --held-out 100 --out @";
-    private static final String TRAIN_FIGURES = "loss classes ranks mode mesh steps top1 top5";
+            "train --steps 5 --dim 8 --batch 32 --seed 7 --timeout 60 --drift-check 2" + " --out @";
+    private static final String TRAIN_FIGURES = "loss classes ranks mode mesh steps validation";
 
     /** The command, where {@code @} is a folder; the number of processes; the figures. */
     @DataProvider
@@ -47,14 +46,14 @@ public class ManyProcessesTest extends TestFolder {
             Assert.assertEquals(results.get(i).out().isEmpty(), i > 0, results.toString());
             Assert.assertEquals(Files.exists(folder.resolve(i + ".json")), i == 0);
             Assert.assertEquals(
-                    Files.exists(folder.resolve(i + "/lemma.properties")),
+                    Files.exists(folder.resolve(i + "/model.json")),
                     i == 0 && command.startsWith("train"));
         }
         assertSame(command, figures);
         if (command.startsWith("train")) {
-            Assert.assertTrue(results.get(0).out().contains("100 held-out words"));
+            Assert.assertTrue(results.get(0).out().contains("4,000 rows with labels"));
             Assert.assertEquals(results.get(1).err(), "");
-            for (String file : List.of("lemma.safetensors", "lemma.lexicon.tsv")) {
+            for (String file : List.of("model.safetensors", "labels.txt")) {
                 Path one = folder.resolve("one").resolve(file);
                 Assert.assertEquals(Files.mismatch(one, folder.resolve("0").resolve(file)), -1);
             }

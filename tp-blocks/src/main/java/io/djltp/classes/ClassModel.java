@@ -8,8 +8,10 @@ import ai.djl.modality.Input;
 import ai.djl.modality.Output;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
@@ -21,6 +23,7 @@ import ai.djl.translate.Translator;
 import ai.djl.util.Pair;
 
 import io.djltp.exchange.NameMapping;
+import io.djltp.exchange.OnnxExport;
 import io.djltp.exchange.PretrainedWeights;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.Errors;
@@ -316,6 +319,29 @@ public final class ClassModel implements AutoCloseable {
      */
     public Model getModel() {
         return model;
+    }
+
+    /**
+     * Returns what writes the network as an ONNX file: {@code ids} in, int32 [batch, n], the rows
+     * of {@link TextFeatures} with 0 at the end of short ones, or {@code features} [batch, inputs];
+     * {@code logits} [batch, classes] out, in the order of {@link #getClasses}.
+     *
+     * @return a builder, whose {@code build().write(getModel(), file)} writes it
+     * @throws IllegalArgumentException if the model has sparse features or a body
+     */
+    public OnnxExport.Builder newOnnxExport() {
+        boolean texts = network.text() != null;
+        Errors.check(
+                texts || network.features() == ClassData.Features.DENSE && network.body() == null,
+                "ONNX is for classifiers of texts or dense features without a body");
+        OnnxExport.Builder export =
+                texts
+                        ? OnnxExport.builder().setInput("ids", DataType.INT32, new Shape(-1, -1))
+                        : OnnxExport.builder()
+                                .setInput("features", DataType.FLOAT32, getInputShapes(-1)[0]);
+        return export.optOutput("logits")
+                .optBlock(LambdaBlock.DEFAULT_NAME, (graph, x) -> graph.add("Relu", x))
+                .optBlock(ClassNetwork.SCALE, ClassNetwork::scale);
     }
 
     /**

@@ -22,6 +22,7 @@ import com.google.gson.JsonSerializer;
 
 import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassModel.Objective;
+import io.djltp.exchange.OnnxExport;
 import io.djltp.internal.Errors;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
@@ -58,6 +59,9 @@ record ClassNetwork(
         @Nullable ClassBody body) {
 
     static final String FILE = "model.json";
+
+    /** The name of the block that scales rows to one length. */
+    static final String SCALE = "scale";
 
     private static final float LENGTH = 16; // of the features of each row
     private static final float EPSILON = 1e-6f;
@@ -182,6 +186,13 @@ record ClassNetwork(
                     NDArray scale = length.zerosLike().add(LENGTH);
                     return new NDList(rows.div(length).mul(scale));
                 },
-                "scale");
+                SCALE);
+    }
+
+    /** Adds what {@link #newScaling} computes to a graph of ONNX. */
+    static String scale(OnnxExport.Graph graph, String x) {
+        String squares = graph.add("ReduceSum", graph.add("Mul", x, x), graph.integers(1));
+        String sum = graph.add("Add", squares, graph.number(EPSILON));
+        return graph.add("Mul", graph.add("Div", x, graph.add("Sqrt", sum)), graph.number(LENGTH));
     }
 }

@@ -18,17 +18,37 @@ import java.util.function.Function;
  * {@code ng>}. The row of a word is that of {@code <sing>}, where fastText has a vocabulary. Upper
  * and lower case are different.
  *
+ * <p>If the texts are words whose forms differ at the end, {@code beginnings} says what is alike:
+ * "singen" and "singt" have the beginnings {@code <sin} and {@code <sing}. Words of 3 characters or
+ * more then have no other row of their own than that of the longest beginning, {@code <singt}.
+ *
  * @param rows the number of rows of the embedding table, with row 0, which belongs to no part
  * @param minChars the number of characters of the shortest character n-grams
  * @param maxChars the number of characters of the longest, or 0 for no character n-grams
  * @param wordNGrams the number of words of the longest word n-grams; 1 for words only
+ * @param beginnings how often each beginning of a word counts, from {@value #LEAST_BEGINNING}
+ *     characters up to the whole word; 0 for no beginnings
  */
-public record TextFeatures(int rows, int minChars, int maxChars, int wordNGrams)
+public record TextFeatures(int rows, int minChars, int maxChars, int wordNGrams, int beginnings)
         implements Function<CharSequence, int[]> {
 
     private static final int OFFSET = 0x811c9dc5; // of FNV-1a, 32 bits
     private static final int PRIME = 0x01000193;
     private static final long WORD_FACTOR = 116049371; // of fastText's word n-grams
+    private static final int LEAST_BEGINNING = 3; // characters
+
+    /**
+     * Creates features without beginnings.
+     *
+     * @param rows the number of rows of the table, 2 or more
+     * @param minChars the shortest character n-grams, 1 to {@code maxChars}, or 0
+     * @param maxChars the longest, or 0
+     * @param wordNGrams the longest word n-grams, 1 or more
+     * @throws IllegalArgumentException if a number is out of its range
+     */
+    public TextFeatures(int rows, int minChars, int maxChars, int wordNGrams) {
+        this(rows, minChars, maxChars, wordNGrams, 0);
+    }
 
     /**
      * Creates the features.
@@ -37,6 +57,7 @@ public record TextFeatures(int rows, int minChars, int maxChars, int wordNGrams)
      * @param minChars the shortest character n-grams, 1 to {@code maxChars}, or 0
      * @param maxChars the longest, or 0
      * @param wordNGrams the longest word n-grams, 1 or more
+     * @param beginnings how often each beginning counts, 0 or more
      * @throws IllegalArgumentException if a number is out of its range
      */
     public TextFeatures {
@@ -48,11 +69,12 @@ public record TextFeatures(int rows, int minChars, int maxChars, int wordNGrams)
                 minChars,
                 maxChars);
         Errors.check(wordNGrams >= 1, "Word n-grams have 1 or more words, not %s", wordNGrams);
+        Errors.check(beginnings >= 0, "Beginnings count 0 times or more, not %s", beginnings);
     }
 
     /**
-     * Returns the rows of a text: of each word with its character n-grams, then of the word
-     * n-grams. A part that occurs several times has its row as often.
+     * Returns the rows of a text: of each word with its character n-grams and beginnings, then of
+     * the word n-grams. A part that occurs several times has its row as often.
      *
      * @param text the text, of any length
      * @return the rows, each from 1 to {@link #rows()} - 1; none for a text without words
@@ -93,17 +115,28 @@ public record TextFeatures(int rows, int minChars, int maxChars, int wordNGrams)
 
     /** Adds the rows of a word and of its character n-grams. The word has its marks. */
     private void addWord(byte[] bytes, int begin, int end, Numbers ids) {
-        ids.add(row(hash(OFFSET, bytes, begin, end)));
+        int least = begin; // where the first beginning ends
+        for (int i = 0; i <= LEAST_BEGINNING; i++) { // with the mark
+            least = next(bytes, least, end);
+        }
+        boolean begins = beginnings > 0 && least < end;
+        if (!begins) {
+            ids.add(row(hash(OFFSET, bytes, begin, end)));
+        }
         for (int start = begin; start < end; start = next(bytes, start, end)) {
             int hash = OFFSET;
             int at = start;
-            for (int n = 1; n <= maxChars && at < end; n++) {
+            boolean first = begins && start == begin;
+            for (int n = 1; (n <= maxChars || first) && at < end; n++) {
                 int after = next(bytes, at, end);
                 hash = hash(hash, bytes, at, after);
                 at = after;
                 boolean isMark = n == 1 && (start == begin || at == end);
                 boolean isWord = start == begin && at == end; // which has its row
-                if (n >= minChars && !isMark && !isWord) {
+                if (n >= minChars && n <= maxChars && !isMark && !isWord) {
+                    ids.add(row(hash));
+                }
+                for (int i = 0; first && at >= least && at < end && i < beginnings; i++) {
                     ids.add(row(hash));
                 }
             }

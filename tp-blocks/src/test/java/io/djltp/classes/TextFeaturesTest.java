@@ -14,6 +14,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.TimeUnit;
@@ -26,6 +27,8 @@ public class TextFeaturesTest {
             {new TextFeatures(1 << 16, 3, 5, 2), 1, "Der Öltanker  liegt\n\nim Hafen."},
             {new TextFeatures(1000, 1, 2, 1), 1, " Київ 東京 \uD83D\uDE00 \uD83D x"},
             {new TextFeatures(2, 2, 30, 4), 1, "a bb ccc dddd"},
+            {new TextFeatures(1 << 16, 2, 5, 1, 2), 1, "a zu den Öltankern"},
+            {new TextFeatures(1 << 16, 0, 0, 2, 1), 1, "Київ 東京 singt"},
             {new TextFeatures(Integer.MAX_VALUE, 0, 0, 3), 1, "no part of a word"},
             {new TextFeatures(1 << 20, 3, 6, Integer.MAX_VALUE), 1, "<a> b <>"},
             {new TextFeatures(1 << 20, 3, 6, 5), 2000, "ein Satz\tmit Wörtern "},
@@ -43,12 +46,18 @@ public class TextFeaturesTest {
                 Arrays.stream(text.split("[ \\t-\\r\\x00]+")).filter(w -> !w.isEmpty()).toList();
         for (String word : words) {
             int[] marked = ("<" + word + ">").codePoints().toArray();
-            expected.add(row(hash("<" + word + ">"), features));
+            if (features.beginnings() == 0 || marked.length < 5) {
+                expected.add(row(hash("<" + word + ">"), features));
+            }
             for (int i = 0; i < marked.length; i++) {
-                for (int n = features.minChars(); n <= features.maxChars(); n++) {
+                for (int n = 1; i + n <= marked.length && n < marked.length; n++) {
+                    int row = row(hash(new String(marked, i, n)), features);
                     boolean mark = n == 1 && (i == 0 || i == marked.length - 1);
-                    if (n > 0 && i + n <= marked.length && n < marked.length && !mark) {
-                        expected.add(row(hash(new String(marked, i, n)), features));
+                    if (n >= features.minChars() && n <= features.maxChars() && !mark) {
+                        expected.add(row);
+                    }
+                    if (i == 0 && n > 3) {
+                        expected.addAll(Collections.nCopies(features.beginnings(), row));
                     }
                 }
             }
@@ -175,5 +184,6 @@ public class TextFeaturesTest {
     @Test(dataProvider = "wrong")
     public void wrongNumbersAreNamed(int rows, int min, int max, int words, String message) {
         Refusals.throwsArgument(() -> new TextFeatures(rows, min, max, words), message);
+        Refusals.throwsArgument(() -> new TextFeatures(9, 3, 6, 1, -1), "0 times or more, not -1");
     }
 }

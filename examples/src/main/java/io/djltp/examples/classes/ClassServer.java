@@ -248,7 +248,7 @@ public final class ClassServer implements AutoCloseable {
                 this::free);
     }
 
-    private void free() throws IOException, InterruptedException {
+    private void free() throws InterruptedException {
         over = true;
         worker.join(GRACE.toMillis());
         Classifier loaded = classifier;

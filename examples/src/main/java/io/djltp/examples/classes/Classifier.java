@@ -9,49 +9,20 @@ import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
 import io.djltp.classes.ClassModel;
 import io.djltp.examples.BadInputException;
-import io.djltp.examples.lemma.LemmaSearch;
-import io.djltp.examples.lemma.SavedModel;
 
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
-import java.util.Objects;
 
-/** A folder of {@code tp train} that answers: a classifier of a file, or the lemmatiser. */
+/** A folder of {@code tp train} that answers. */
 public final class Classifier implements AutoCloseable {
 
-    private interface Answers {
+    private final ClassModel model;
+    private final Predictor<Row, Classifications> predictor;
 
-        List<Classifications> of(List<Row> rows) throws TranslateException;
-    }
-
-    private final Features features;
-    private final boolean shares;
-    private final int classes;
-    private final Answers answers;
-    private final List<AutoCloseable> parts; // in the order in which they are closed
-
-    private Classifier(
-            Features features,
-            boolean shares,
-            int classes,
-            Answers answers,
-            List<AutoCloseable> parts) {
-        this.features = features;
-        this.shares = shares;
-        this.classes = classes;
-        this.answers = answers;
-        this.parts = parts;
-    }
-
-    /**
-     * Returns whether a folder has a classifier.
-     *
-     * @param folder the folder
-     * @return whether {@link #load} loads it
-     */
-    public static boolean isIn(Path folder) {
-        return SavedModel.isIn(folder) || ClassModel.isIn(folder);
+    private Classifier(ClassModel model, int most) {
+        this.model = model;
+        predictor = model.newPredictor(Row.class, most);
     }
 
     /**
@@ -63,46 +34,20 @@ public final class Classifier implements AutoCloseable {
      * @throws IOException if it cannot be read
      */
     public static Classifier load(Path folder, int most) throws IOException {
+        return new Classifier(open(folder), most);
+    }
+
+    /** Loads the model of a folder. */
+    static ClassModel open(Path folder) throws IOException {
+        if (!ClassModel.isIn(folder)) {
+            throw new BadInputException(
+                    "There is no trained model in %s: ./tp train writes one", folder);
+        }
         try {
-            return ClassModel.isIn(folder) ? ofFile(folder, most) : lemmatiser(folder, most);
+            return ClassModel.load(folder);
         } catch (MalformedModelException | IllegalArgumentException e) {
             throw new BadInputException("%s: %s".formatted(folder, e.getMessage()), e);
         }
-    }
-
-    private static Classifier ofFile(Path folder, int most)
-            throws IOException, MalformedModelException {
-        ClassModel model = ClassModel.load(folder);
-        try {
-            Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, most);
-            return new Classifier(
-                    model.getFeatures(),
-                    model.getObjective() != ClassModel.Objective.SQUARED_HINGE,
-                    model.getClasses().size(),
-                    predictor::batchPredict,
-                    List.of(predictor, model));
-        } catch (RuntimeException | Error e) {
-            model.close();
-            throw e;
-        }
-    }
-
-    private static Classifier lemmatiser(Path folder, int most)
-            throws IOException, MalformedModelException {
-        SavedModel saved = SavedModel.load(folder);
-        LemmaSearch search = new LemmaSearch(saved.getModel());
-        Predictor<String, Classifications> predictor =
-                search.newPredictor(saved.getNGrams(), saved.getLexicon(), most);
-        return new Classifier(
-                Features.TEXT,
-                true,
-                saved.getLexicon().size(),
-                rows ->
-                        predictor.batchPredict(
-                                rows.stream()
-                                        .map(row -> Objects.requireNonNull(row.text()))
-                                        .toList()),
-                List.of(predictor, search, saved));
     }
 
     /**
@@ -114,7 +59,7 @@ public final class Classifier implements AutoCloseable {
      */
     public List<Classifications> predict(List<Row> rows) {
         try {
-            return answers.of(rows);
+            return predictor.batchPredict(rows);
         } catch (TranslateException e) {
             if (e.getCause() instanceof IllegalArgumentException wrong) {
                 throw wrong;
@@ -129,7 +74,7 @@ public final class Classifier implements AutoCloseable {
      * @return texts, sparse features or dense vectors
      */
     public Features getFeatures() {
-        return features;
+        return model.getFeatures();
     }
 
     /**
@@ -138,7 +83,7 @@ public final class Classifier implements AutoCloseable {
      * @return the number of classes
      */
     public int getClasses() {
-        return classes;
+        return model.getClasses().size();
     }
 
     /**
@@ -147,18 +92,13 @@ public final class Classifier implements AutoCloseable {
      * @return false if they are logits
      */
     public boolean isProbability() {
-        return shares;
+        return model.getObjective() != ClassModel.Objective.SQUARED_HINGE;
     }
 
     /** {@inheritDoc} */
     @Override
-    public void close() throws IOException {
-        for (AutoCloseable each : parts) {
-            try {
-                each.close();
-            } catch (Exception e) {
-                throw new IOException(e);
-            }
-        }
+    public void close() {
+        predictor.close();
+        model.close();
     }
 }

@@ -1,9 +1,6 @@
 package io.djltp.examples.classes;
 
-import ai.djl.MalformedModelException;
-
 import io.djltp.classes.ClassModel;
-import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.train.ClassEvaluation;
 import io.djltp.examples.train.DataOptions;
@@ -24,7 +21,7 @@ import java.util.concurrent.Callable;
 @Command(
         name = "evaluate",
         description =
-                "Judges a classifier of ./tp train --data by the rows of a file: precision, recall,"
+                "Judges a classifier of ./tp train by the rows of a file: precision, recall,"
                         + " nDCG and propensity-scored precision of the best classes, and F1.",
         mixinStandardHelpOptions = true)
 public final class EvaluateCommand implements Callable<Integer> {
@@ -46,17 +43,11 @@ public final class EvaluateCommand implements Callable<Integer> {
         own.check();
         DataOptions.Source rows = own.source();
         JsonFile.check("--json", json);
-        if (!ClassModel.isIn(folder)) {
-            throw new BadInputException(
-                    "There is no classifier of a file in %s: ./tp train --data writes one", folder);
-        }
-        try (ClassModel model = ClassModel.load(folder)) {
+        try (ClassModel model = Classifier.open(folder)) {
             Map<String, Object> figures =
                     ClassEvaluation.evaluate(model, ClassEvaluation.read(own, rows, model));
             ClassEvaluation.print(figures, System.out);
             JsonFile.write(json, figures);
-        } catch (MalformedModelException | IllegalArgumentException e) {
-            throw new BadInputException(folder + ": " + e.getMessage(), e);
         }
         return 0;
     }

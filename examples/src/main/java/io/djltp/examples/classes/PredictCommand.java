@@ -76,18 +76,6 @@ public final class PredictCommand implements Callable<Integer> {
     /** Creates the command; its options are set by the command line. */
     public PredictCommand() {}
 
-    /**
-     * Creates the command with arguments.
-     *
-     * @param folder the folder of the model
-     * @param texts the texts
-     */
-    public PredictCommand(Path folder, List<String> texts) {
-        this.folder = folder;
-        this.texts = texts;
-        top = 5;
-    }
-
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException {

@@ -4,6 +4,7 @@ import static io.djltp.examples.train.DeviceOptions.positive;
 
 import ai.djl.MalformedModelException;
 
+import io.djltp.classes.ClassModel;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.classes.ClassServer;
 import io.djltp.examples.classes.Classifier;
@@ -72,7 +73,7 @@ public final class ServeCommand implements Callable<Integer> {
         Thread stop = new Thread(this::stop, "tp-stop");
         Runtime.getRuntime().addShutdownHook(stop);
         try {
-            if (Classifier.isIn(options.model.folder)) {
+            if (ClassModel.isIn(options.model.folder)) {
                 serveClasses();
             } else {
                 serveModel();

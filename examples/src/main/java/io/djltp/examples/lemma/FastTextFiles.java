@@ -24,11 +24,10 @@ import java.util.stream.IntStream;
  *       from where each thread begins, and a dictionary in its own order would teach it a letter at
  *       a time
  *   <li>{@value #TEST}: a held-out form a line, with all of its right classes
- *   <li>{@value #LABELS}: the lemma of each class, a line each
  * </ul>
  *
- * <p>A label is the number of a class: two languages may have lemmas of one spelling, and fastText
- * ends a label at a space.
+ * <p>A label is a lemma, with {@code _} for a space, at which fastText ends a label; of several
+ * languages with the code of its own.
  */
 public final class FastTextFiles {
 
@@ -38,23 +37,24 @@ public final class FastTextFiles {
     /** The file of the held-out forms. */
     public static final String TEST = "test.txt";
 
-    /** The file that says what the labels mean. */
-    public static final String LABELS = "labels.txt";
-
     private static final String PREFIX = "__label__";
     private static final long SEED = 1;
 
     private FastTextFiles() {}
 
     /**
-     * Writes the files.
+     * Writes the files of the {@linkplain HeldOutSplit#of(LemmaCorpus) usual split}.
      *
-     * @param split the split
+     * @param corpus the dictionaries
      * @param folder where they go; made if it is not there
      * @return what was written, the beginning of a sentence
      * @throws IOException if they cannot be written
      */
-    public static String write(HeldOutSplit split, Path folder) throws IOException {
+    public static String write(LemmaCorpus corpus, Path folder) throws IOException {
+        return write(HeldOutSplit.of(corpus), folder);
+    }
+
+    static String write(HeldOutSplit split, Path folder) throws IOException {
         Files.createDirectories(folder);
         LemmaCorpus corpus = split.corpus();
         int[] pairs = split.trainingPairs();
@@ -64,19 +64,15 @@ public final class FastTextFiles {
                 pairs.length,
                 i -> {
                     int pair = pairs[order.get(i)];
-                    return PREFIX + corpus.classOf(pair) + " " + corpus.form(pair);
+                    return label(corpus, corpus.classOf(pair)) + corpus.form(pair);
                 });
         write(
                 folder.resolve(TEST),
                 split.size(),
                 i ->
                         Arrays.stream(split.goldClasses(i))
-                                .mapToObj(each -> PREFIX + each + " ")
+                                .mapToObj(each -> label(corpus, each))
                                 .collect(Collectors.joining("", "", split.form(i))));
-        write(
-                folder.resolve(LABELS),
-                corpus.classes(),
-                i -> PREFIX + i + " " + corpus.lexicon().label(i));
         return String.format(
                 Locale.ROOT,
                 "%,d pairs of word and lemma to train on and %,d held-out words, %,d lemmas",
@@ -104,7 +100,7 @@ public final class FastTextFiles {
         }
         for (int pair = 0; pair < corpus.size(); pair++) {
             int lemma = corpus.classOf(pair);
-            endings.get(lemma).add(ending(corpus.lexicon().lemma(lemma), corpus.form(pair)));
+            endings.get(lemma).add(ending(corpus.lemma(lemma), corpus.form(pair)));
         }
         int[] order = new int[endings.size()];
         Permutation drawn = new Permutation(order.length, Permutation.key(SEED, 0));
@@ -115,7 +111,7 @@ public final class FastTextFiles {
                         endings.get(order[i]).stream()
                                 .map(PREFIX::concat)
                                 .collect(Collectors.joining(" "))
-                                .concat(" " + corpus.lexicon().lemma(order[i]));
+                                .concat(" " + corpus.lemma(order[i]));
         write(folder.resolve(TEST), tests, line);
         write(folder.resolve(TRAIN), order.length - tests, i -> line.apply(tests + i));
         return String.format(
@@ -134,6 +130,10 @@ public final class FastTextFiles {
             same++;
         }
         return ("-" + lemma.substring(same) + "+" + form.substring(same)).replace(' ', '_');
+    }
+
+    private static String label(LemmaCorpus corpus, int lemma) {
+        return PREFIX + corpus.label(lemma).replace(' ', '_') + " ";
     }
 
     private static void write(Path file, int count, IntFunction<String> line) throws IOException {

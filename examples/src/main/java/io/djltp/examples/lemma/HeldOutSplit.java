@@ -17,6 +17,9 @@ import java.util.stream.IntStream;
  */
 public final class HeldOutSplit {
 
+    private static final int SIZE = 4000;
+    private static final long SEED = 20260101; // never changed: held-out words stay held out
+
     private final LemmaCorpus corpus;
 
     /** The held-out pairs, form by form. */
@@ -29,6 +32,16 @@ public final class HeldOutSplit {
         this.corpus = corpus;
         this.pairs = pairs;
         this.starts = starts;
+    }
+
+    /**
+     * Cuts a corpus into 4,000 held-out forms, always the same ones, and the others.
+     *
+     * @param corpus the corpus
+     * @return the split
+     */
+    public static HeldOutSplit of(LemmaCorpus corpus) {
+        return of(corpus, SIZE, SEED);
     }
 
     /**
@@ -93,28 +106,6 @@ public final class HeldOutSplit {
      */
     public int[] goldClasses(int item) {
         return Arrays.stream(pairs, starts[item], starts[item + 1]).map(corpus::classOf).toArray();
-    }
-
-    /**
-     * Returns at which place a ranking of classes has the first right one.
-     *
-     * @param item which held-out form, from 0
-     * @param ranking classes, the best first
-     * @return the place, 0 for the best, or -1 if no class of the ranking is right
-     */
-    public int rank(int item, long... ranking) {
-        for (int i = 0; i < ranking.length; i++) {
-            long found = ranking[i];
-            if (Arrays.stream(goldClasses(item)).anyMatch(right -> right == found)) {
-                return i;
-            }
-        }
-        return -1;
-    }
-
-    /** Returns the first pair of each held-out form. */
-    int[] heldOutPairs() {
-        return Arrays.stream(starts, 0, size()).map(start -> pairs[start]).toArray();
     }
 
     /**

@@ -14,7 +14,6 @@ import java.nio.charset.Charset;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -32,7 +31,7 @@ import java.util.stream.Collectors;
 public final class LemmaCorpus {
 
     private final List<Part> parts;
-    private final Lexicon lexicon;
+    private final List<String> lemmas = new ArrayList<>(); // by class
 
     /** The first pair of each language and, at the end, the number of pairs. */
     private final int[] bounds;
@@ -42,19 +41,15 @@ public final class LemmaCorpus {
 
     private LemmaCorpus(List<Part> parts) {
         this.parts = parts;
-        List<Language> languages = new ArrayList<>();
-        List<String> lemmas = new ArrayList<>();
         bounds = new int[parts.size() + 1];
         firstClasses = new int[parts.size() + 1];
         for (int i = 0; i < parts.size(); i++) {
             Part part = parts.get(i);
             bounds[i + 1] = Math.addExact(bounds[i], part.count);
-            languages.addAll(Collections.nCopies(part.lemmas.size(), part.language));
             lemmas.addAll(part.lemmas.keySet());
             firstClasses[i + 1] = lemmas.size();
             part.trim();
         }
-        lexicon = new Lexicon(languages, lemmas);
     }
 
     /**
@@ -98,16 +93,34 @@ public final class LemmaCorpus {
      * @return the number of classes
      */
     public int classes() {
-        return lexicon.size();
+        return lemmas.size();
     }
 
     /**
-     * Returns what the classes mean.
+     * Returns the lemma of a class.
      *
-     * @return the lexicon
+     * @param number the class
+     * @return the lemma
      */
-    public Lexicon lexicon() {
-        return lexicon;
+    public String lemma(int number) {
+        return lemmas.get(number);
+    }
+
+    /**
+     * Returns the lemma for people to read, with the code of the language behind it where there is
+     * more than one language.
+     *
+     * @param number the class
+     * @return a text such as {@code "gehen"} or {@code "gehen [de]"}
+     */
+    public String label(int number) {
+        int i = 0;
+        while (number >= firstClasses[i + 1]) {
+            i++;
+        }
+        return parts.size() == 1
+                ? lemma(number)
+                : lemma(number) + " [" + parts.get(i).language.code() + ']';
     }
 
     /**
@@ -148,7 +161,7 @@ public final class LemmaCorpus {
 
     /** Returns whether the form of a pair is its lemma. */
     boolean isLemma(int pair) {
-        return lexicon.lemma(classOf(pair)).equals(form(pair));
+        return lemma(classOf(pair)).equals(form(pair));
     }
 
     /** Returns 64 bits that depend on the form of a pair and the seed alone. */
@@ -296,7 +309,7 @@ public final class LemmaCorpus {
 
         /** Drops what is needed only while pairs are added. */
         void trim() {
-            lemmas = Map.of(); // the lexicon has them
+            lemmas = Map.of(); // the corpus has them
             forms = Arrays.copyOf(forms, used);
             offsets = Arrays.copyOf(offsets, count);
             classes = Arrays.copyOf(classes, count);

@@ -1,11 +1,10 @@
 /**
- * A lemmatiser with one class per lemma: inflected word forms in, dictionary forms out, trained on
- * real dictionaries from Maven Central.
+ * The data of a lemmatiser with one class per lemma: inflected word forms and their dictionary
+ * forms, of real dictionaries from Maven Central.
  *
  * <p>{@link io.djltp.examples.lemma.LemmaCorpus} reads the dictionaries, {@link
- * io.djltp.examples.lemma.HeldOutSplit} keeps some forms away from training, {@link
- * io.djltp.examples.lemma.LemmaDataset} turns the rest into batches and {@link
- * io.djltp.zoo.LemmaNetwork} is the network under any head.
+ * io.djltp.examples.lemma.HeldOutSplit} keeps some forms away from training, and {@link
+ * io.djltp.examples.lemma.FastTextFiles} writes both.
  */
 @NullMarked
 package io.djltp.examples.lemma;

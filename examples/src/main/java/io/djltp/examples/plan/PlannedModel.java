@@ -9,7 +9,6 @@ import ai.djl.training.loss.Loss;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lm.LmNetwork;
-import io.djltp.examples.train.TrainCommand;
 import io.djltp.llm.zoo.MiniLmFolder;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
@@ -40,8 +39,8 @@ enum PlannedModel {
                             .optBatchShardedInput(true)
                             .build();
             return new Planned(
-                    LemmaNetwork.create(TrainCommand.tableRows(lemmas), DIM, head),
-                    new Shape[] {new Shape(batch, TrainCommand.N_GRAMS)},
+                    LemmaNetwork.create(TABLE, DIM, head),
+                    new Shape[] {new Shape(batch, N_GRAMS)},
                     new VocabParallelCrossEntropyLoss());
         }
     },
@@ -122,6 +121,8 @@ enum PlannedModel {
 
     private static final int GERMAN_LEMMAS = 120_658;
     private static final int DIM = 64; // of the lemmatiser
+    private static final int TABLE = 1 << 16;
+    private static final int N_GRAMS = 96; // of a long word
     private static final Shape IMAGE = new Shape(3, 224, 224);
     private static final int IMAGENET_CLASSES = 1000;
 

@@ -9,7 +9,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.translate.TranslateException;
 
-import io.djltp.classes.ClassBody;
 import io.djltp.classes.ClassData;
 import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
@@ -18,6 +17,7 @@ import io.djltp.classes.ClassModel.Objective;
 import io.djltp.classes.ClassNames;
 import io.djltp.examples.BadInputException;
 import io.djltp.head.TopClasses;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.loss.VocabParallelRanking;
 
 import org.jspecify.annotations.Nullable;
@@ -31,6 +31,8 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.function.Function;
+import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 import java.util.stream.Stream;
 
@@ -48,6 +50,7 @@ public final class ClassEvaluation {
     private final ClassModel model;
     private final ClassData data;
     private final Map<String, VocabParallelRanking> metrics = new LinkedHashMap<>();
+    private final int needed; // classes of a row
     private long rows;
 
     private ClassEvaluation(ClassModel model, ClassData data) {
@@ -67,6 +70,7 @@ public final class ClassEvaluation {
         // a row has its best classes after softmax, those that are above the middle otherwise
         boolean softmax = model.getObjective() == Objective.SOFTMAX;
         int most = softmax ? model.getUsualLabels() : MOST;
+        needed = Math.max(LAST, most);
         float least = model.getObjective() == Objective.ONE_VS_ALL ? 0.5f : 0;
         float threshold = softmax ? Float.NEGATIVE_INFINITY : least;
         metrics.put("micro_f1", VocabParallelRanking.microF1(most, threshold));
@@ -89,8 +93,9 @@ public final class ClassEvaluation {
     }
 
     /**
-     * Reads data with classes and features, of which the number is not asked for of texts; batches
-     * of texts have the ids of a body, if there is one.
+     * Reads data with classes and features, of which the number is not asked for of texts.
+     *
+     * @param texts what makes ids of texts, or {@code null} for the usual features
      */
     static ClassData read(
             DataOptions own,
@@ -98,14 +103,14 @@ public final class ClassEvaluation {
             ClassNames classes,
             Features features,
             int count,
-            @Nullable ClassBody body) {
+            @Nullable Function<? super String, int[]> texts) {
         ClassData data =
                 own.read(
                         source,
                         builder -> {
                             builder.optClasses(classes).optManyLabels(true);
-                            if (body != null) {
-                                builder.optTextFeatures(body);
+                            if (texts != null) {
+                                builder.optTextFeatures(texts);
                             }
                             if (features == Features.SPARSE) {
                                 builder.optFeatureCount(count);
@@ -145,21 +150,50 @@ public final class ClassEvaluation {
                         .map(row -> data.getFilteredClasses(row).length)
                         .max()
                         .orElse(0);
-        int most = (int) Math.min(MOST + filtered, model.getClasses().size());
-        try (Stream<Row> all = data.stream();
-                Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, most)) {
-            List<Row> batch = new ArrayList<>();
-            for (Iterator<Row> each = all.iterator(); each.hasNext(); ) {
-                batch.add(each.next());
-                if (batch.size() == BATCH || !each.hasNext()) {
-                    evaluation.add(batch, predictor.batchPredict(batch), most);
-                    batch.clear();
+        int most = (int) Math.min(evaluation.needed + filtered, model.getClasses().size());
+        // each thread has batches of its own: no operation waits for the slowest thread
+        int cores = Runtime.getRuntime().availableProcessors();
+        int threads = Autograd.getThreads();
+        List<Predictor<Row, Classifications>> predictors =
+                Stream.generate(() -> model.newPredictor(Row.class, most)).limit(cores).toList();
+        try (Stream<Row> all = data.stream()) {
+            for (Iterator<Row> rows = all.iterator(); rows.hasNext(); ) {
+                List<List<Row>> batches = new ArrayList<>();
+                while (batches.size() < cores && rows.hasNext()) {
+                    batches.add(next(rows));
+                }
+                List<List<Classifications>> best =
+                        IntStream.range(0, batches.size())
+                                .parallel()
+                                .mapToObj(i -> predict(predictors.get(i), batches.get(i)))
+                                .toList();
+                for (int i = 0; i < batches.size(); i++) {
+                    evaluation.add(batches.get(i), best.get(i), most);
                 }
             }
+        } finally {
+            Autograd.setThreads(threads); // of this thread, which took part
+            predictors.forEach(Predictor::close);
+        }
+        return evaluation.figures();
+    }
+
+    private static List<Row> next(Iterator<Row> rows) {
+        List<Row> batch = new ArrayList<>();
+        while (batch.size() < BATCH && rows.hasNext()) {
+            batch.add(rows.next());
+        }
+        return batch;
+    }
+
+    private static List<Classifications> predict(
+            Predictor<Row, Classifications> predictor, List<Row> batch) {
+        Autograd.setThreads(1);
+        try {
+            return predictor.batchPredict(batch);
         } catch (TranslateException e) {
             throw new IllegalStateException("The rows cannot be predicted: " + e.getMessage(), e);
         }
-        return evaluation.figures();
     }
 
     private void add(List<Row> batch, List<Classifications> best, int k) {

@@ -75,17 +75,15 @@ public final class RunReport implements Resumable {
      * @param out where to print
      * @param batch the rows of a step
      * @param seconds how long the steps took
-     * @param rows what a row is, in the plural
      */
-    void printSteps(PrintStream out, int batch, double seconds, String rows) {
+    void printSteps(PrintStream out, int batch, double seconds) {
         int steps = loss.size();
         out.printf(
                 Locale.ROOT,
-                "%n%,d steps in %.0f s, %.0f %s/s, loss %.4f%n",
+                "%n%,d steps in %.0f s, %.0f rows/s, loss %.4f%n",
                 steps,
                 seconds,
                 steps * (double) batch / seconds,
-                rows,
                 steps == 0 ? Double.NaN : loss.get(steps - 1));
     }
 

@@ -12,7 +12,6 @@ import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lemma.FastTextFiles;
-import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.internal.report.SystemMemory;
 import io.djltp.report.TrainingReport;
@@ -41,13 +40,6 @@ import java.util.concurrent.Callable;
                         + " that it has never seen. Saves the model.",
         mixinStandardHelpOptions = true)
 public final class TrainCommand implements Callable<Integer> {
-
-    static final int HELD_OUT = 4000;
-
-    /** The n-grams of a word. */
-    public static final int N_GRAMS = 96;
-
-    static final long SPLIT_SEED = 20260101; // never changed: held-out words stay held out
 
     @Mixin private TrainOptions options;
     @Spec private CommandSpec spec;
@@ -108,8 +100,7 @@ public final class TrainCommand implements Callable<Integer> {
             written =
                     options.forms
                             ? FastTextFiles.writeForms(corpus, folder)
-                            : FastTextFiles.write(
-                                    HeldOutSplit.of(corpus, HELD_OUT, SPLIT_SEED), folder);
+                            : FastTextFiles.write(corpus, folder);
         } catch (IOException e) {
             throw new BadInputException(
                     "--export-split %s cannot be written (%s: %s): choose a folder with write"
@@ -120,10 +111,7 @@ public final class TrainCommand implements Callable<Integer> {
     }
 
     private void train(TrainingJob job) throws IOException, TranslateException {
-        try (TrainingTask task =
-                options.own.data == null
-                        ? new LemmaTask(options, out)
-                        : new FileTask(options, job)) {
+        try (TrainingTask task = new TrainingTask(options, job)) {
             if (options.ranks() > task.classes()) {
                 throw new BadInputException(
                         "--tp %d leaves ranks without a class: there are %d, use --tp %2$d",
@@ -156,16 +144,6 @@ public final class TrainCommand implements Callable<Integer> {
         }
     }
 
-    /**
-     * Returns the rows of the table of n-grams.
-     *
-     * @param classes the number of lemmas
-     * @return the rows
-     */
-    public static int tableRows(int classes) {
-        return classes > 500_000 ? 1 << 17 : 1 << 16;
-    }
-
     /** Trains, and returns the seconds of the steps. */
     private double train(TrainingJob job, TrainingTask task)
             throws IOException, TranslateException {
@@ -175,7 +153,7 @@ public final class TrainCommand implements Callable<Integer> {
                 options.report("tp train")
                         .optFact("classes", String.format(Locale.ROOT, "%,d", task.classes()))
                         .optFact("features", "" + options.dim)
-                        .optFact(task.rowName() + " a step", "" + options.batch)
+                        .optFact("rows a step", "" + options.batch)
                         .optFact("head", options.describeHead(task.classes()))
                         .optFact("optimizer", options.optimizer.toString())
                         .optFact("ranks", "" + options.ranks())

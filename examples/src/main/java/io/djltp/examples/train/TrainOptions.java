@@ -38,10 +38,10 @@ import java.util.stream.Collectors;
 /** The options of {@code tp train}. */
 final class TrainOptions extends JobOptions {
 
-    private static final Path DEFAULT_OUT = Path.of("out/lemma"); // where tp lemma looks, too
+    private static final Path DEFAULT_OUT = Path.of("out/lemma");
     private static final double DEFAULT_MINUTES = 3;
     private static final int MOST_EPOCHS = 1000; // another limit comes first
-    private static final int FILE_EPOCHS = 20; // then what is learned is the noise of the rows
+    private static final int DEFAULT_EPOCHS = 20; // then what is learned is the noise of the rows
 
     @Option(
             names = "--languages",
@@ -66,20 +66,20 @@ final class TrainOptions extends JobOptions {
     @Option(
             names = "--dim",
             defaultValue = "64",
-            description = "Features of a word (${DEFAULT-VALUE}; of an encoder its own).")
+            description = "Features of a row (${DEFAULT-VALUE}; of an encoder its own).")
     int dim;
 
     @Option(
             names = "--batch",
             defaultValue = "512",
-            description = "Words of a step, over all ranks (${DEFAULT-VALUE}).")
+            description = "Rows of a step, over all ranks (${DEFAULT-VALUE}).")
     int batch;
 
     @Option(
             names = "--epochs",
             description =
-                    "End after so many passes over the training rows (20 of --data, if there are"
-                            + " no --steps).")
+                    "End after so many passes over the training rows (20, if there are no"
+                            + " --steps).")
     @Nullable Integer epochs;
 
     @Option(
@@ -100,8 +100,7 @@ final class TrainOptions extends JobOptions {
             description =
                     "full: all logits; fused: logits, loss and update in one, a chunk of the"
                             + " classes at a time; sampled: the same with a random part of the"
-                            + " classes in each step (sampled; fused for up to 20,000 classes of"
-                            + " --data).")
+                            + " classes in each step (sampled; fused for up to 20,000 classes).")
     @Nullable HeadKind head;
 
     @Option(
@@ -132,13 +131,6 @@ final class TrainOptions extends JobOptions {
             names = "--out",
             description = "Folder for the trained model (out/lemma; with --data to be given).")
     private @Nullable Path out;
-
-    @Option(
-            names = "--held-out",
-            description =
-                    "Held-out words that the trained lemmatiser is judged by, at most 4,000"
-                            + " (4,000).")
-    @Nullable Integer heldOut;
 
     @Option(
             names = "--export-split",
@@ -249,9 +241,6 @@ final class TrainOptions extends JobOptions {
         checkHead();
         positive("--lr", learningRate);
         checkBatch(batch, modeName());
-        if (learningRate == null && own.data == null) {
-            learningRate = usualRate();
-        }
     }
 
     /**
@@ -275,10 +264,10 @@ final class TrainOptions extends JobOptions {
                             + " name a file");
         }
         if (own.data != null) {
-            if (languageCodes != null || heldOut != null || exportSplit != null) {
+            if (languageCodes != null || exportSplit != null) {
                 throw new BadInputException(
-                        "--languages, --held-out and --export-split are for the dictionaries, and"
-                                + " not for --data");
+                        "--languages and --export-split are for the dictionaries, and not for"
+                                + " --data");
             }
             if (out == null) {
                 throw new BadInputException("--data needs --out, a folder for the trained model");
@@ -300,12 +289,6 @@ final class TrainOptions extends JobOptions {
         languages = BadInputException.check("--languages: ", () -> Language.parse(codes));
         languageCodes = languages.stream().map(Language::code).collect(Collectors.joining(","));
         out = out == null ? DEFAULT_OUT : out;
-        head = head == null ? HeadKind.SAMPLED : head;
-        heldOut = heldOut == null ? TrainCommand.HELD_OUT : heldOut;
-        if (heldOut < 1 || heldOut > TrainCommand.HELD_OUT) {
-            throw new BadInputException(
-                    "--held-out must be 1 to %s, not %s", TrainCommand.HELD_OUT, heldOut);
-        }
     }
 
     private void checkHead() {
@@ -313,6 +296,7 @@ final class TrainOptions extends JobOptions {
             throw new BadInputException(
                     "--sample-share must be greater than 0 and at most 1, not " + sampleShare);
         }
+        head = head == null && sampleShare != null ? HeadKind.SAMPLED : head;
         if (sampleShare != null && head != HeadKind.SAMPLED) {
             throw new BadInputException(
                     "--sample-share is for --head sampled, not for --head " + head);
@@ -390,11 +374,6 @@ final class TrainOptions extends JobOptions {
         return Tp.NAME + " predict " + quote + folder + quote + " " + input;
     }
 
-    /** Returns the codes of the languages. */
-    @Nullable String languageList() {
-        return languageCodes;
-    }
-
     /** {@inheritDoc} */
     @Override
     protected Path out() {
@@ -458,7 +437,7 @@ final class TrainOptions extends JobOptions {
         if (epochs != null) {
             return epochs;
         }
-        return own.data == null || steps != null ? MOST_EPOCHS : FILE_EPOCHS;
+        return steps == null ? DEFAULT_EPOCHS : MOST_EPOCHS;
     }
 
     /** Returns the limit of steps. */

@@ -110,12 +110,11 @@ final class TrainingProgress extends TrainingListenerAdapter {
         if (shown && (done >= 1 || System.nanoTime() >= nextLine)) {
             System.err.printf(
                     Locale.ROOT,
-                    "train %3.0f%% step %d, smoothed loss %.3f, %.0f %s/s%s%n",
+                    "train %3.0f%% step %d, smoothed loss %.3f, %.0f rows/s%s%n",
                     100 * done,
                     run.loss.size(),
                     shownLoss,
                     run.loss.size() * batchSize / run.seconds(),
-                    task.rowName(),
                     accuracy);
             nextLine = System.nanoTime() + LINE_INTERVAL;
         }

@@ -1,49 +1,263 @@
 package io.djltp.examples.train;
 
+import ai.djl.MalformedModelException;
 import ai.djl.Model;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.loss.Loss;
+import ai.djl.translate.TranslateException;
+import ai.djl.util.Progress;
+import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.ResumableDataset;
+import io.djltp.classes.ClassData;
+import io.djltp.classes.ClassModel;
+import io.djltp.classes.ClassModel.Objective;
+import io.djltp.classes.TextFeatures;
+import io.djltp.examples.BadInputException;
+import io.djltp.examples.HeadKind;
+import io.djltp.examples.lemma.FastTextFiles;
+import io.djltp.examples.lemma.Language;
+import io.djltp.examples.lemma.LemmaCorpus;
+import io.djltp.examples.train.TrainOptions.LabelCount;
+import io.djltp.job.Job;
+import io.djltp.llm.EncoderBody;
+import io.djltp.rank.DeviceMesh;
 
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
+import java.io.PrintStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Arrays;
+import java.util.Iterator;
+import java.util.Locale;
+import java.util.Map;
+import java.util.concurrent.ExecutorService;
 import java.util.function.BooleanSupplier;
+import java.util.function.Function;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
-/** What {@code tp train} learns: the data, the network, and what becomes of it. */
-interface TrainingTask extends AutoCloseable {
+/** What {@code tp train} learns: a classifier of a user's own file, or of dictionaries. */
+final class TrainingTask implements AutoCloseable {
+
+    private static final int MOST_FUSED = 20_000; // classes that a step computes all of
+    private static final float SHARE_OF_EACH = 1f / 6; // of the rate, for classes by themselves
+    private static final int BYTES_OF_A_CLASS = 200;
+
+    private final TrainOptions options;
+    private final PrintStream out;
+    private final @Nullable Path words; // a folder for the files of the dictionaries
+    private final @Nullable EncoderBody body;
+    private long bodyBytes; // of the weights, and if they are trained of gradients and state
+    private final ClassData data;
+    private final @Nullable ClassData validation;
+    private final ClassModel model;
+
+    TrainingTask(TrainOptions options, TrainingJob job) throws IOException {
+        this.options = options;
+        out = job.out();
+        body = options.body == null ? null : openBody(options.body);
+        Function<? super String, int[]> texts = body; // how they become numbers
+        DataOptions.Source source;
+        DataOptions.Source judged = null;
+        if (options.own.data == null) {
+            out.printf(
+                    "Reading the dictionary of %s ...%n",
+                    options.languages.stream()
+                            .map(Language::displayName)
+                            .collect(Collectors.joining(", ")));
+            LemmaCorpus corpus = LemmaCorpus.read(options.languages);
+            texts = new TextFeatures(tableRows(corpus.classes()), 2, 5, 1, 2);
+            words = Files.createTempDirectory("tp-words");
+            words.toFile().deleteOnExit(); // also if a signal ends the process; its files first
+            FastTextFiles.write(corpus, words);
+            source = source(words.resolve(FastTextFiles.TRAIN));
+            judged = source(words.resolve(FastTextFiles.TEST));
+        } else {
+            words = null;
+            source = options.own.source();
+            out.printf("Reading %s ...%n", source.file());
+            if (options.validation != null) {
+                judged =
+                        new DataOptions.Source(
+                                "--validation",
+                                options.validation,
+                                options.validationLabels,
+                                options.validationFilter);
+            }
+        }
+        Path file = source.file();
+        Function<? super String, int[]> ofTexts = texts;
+        data =
+                options.own.read(
+                        source,
+                        builder -> {
+                            if (ofTexts != null) {
+                                builder.optTextFeatures(ofTexts);
+                            }
+                            if (options.labels != null) {
+                                builder.optManyLabels(options.labels == LabelCount.MANY);
+                            }
+                        });
+        ClassData.Features features = data.getFeatures();
+        if (options.features != null && options.features != features) {
+            throw new BadInputException(
+                    "--features %s: %s has the format %s, of which the features are %s",
+                    lower(options.features), file, data.getFormat(), lower(features));
+        }
+        if (body != null && features != ClassData.Features.TEXT) {
+            throw new BadInputException(
+                    "--body %s takes texts, and %s has %s features",
+                    options.body, file, lower(features));
+        }
+        int classes = data.getClasses().size();
+        double labels = Arrays.stream(data.getClassCounts()).sum() / (double) data.size();
+        out.printf(
+                Locale.ROOT,
+                "%,d rows with %s features (%s), %,d classes, %.2f labels a row%s%n",
+                data.size(),
+                lower(features),
+                data.getFormat(),
+                classes,
+                labels,
+                skipped(data));
+        checkAlike(job.get());
+        if (batches() == 0) {
+            throw new BadInputException(
+                    "%s has %d rows, which are fewer than the ranks that share them: use fewer (%s)",
+                    file, data.size(), options.describeRanks());
+        }
+        if (options.head == null) {
+            options.head = classes <= MOST_FUSED ? HeadKind.FUSED : HeadKind.SAMPLED;
+        }
+        if (options.loss == null) {
+            boolean all = data.hasManyLabels() && options.head != HeadKind.SAMPLED;
+            options.loss = all ? Objective.ONE_VS_ALL : Objective.SOFTMAX;
+        }
+        if (options.learningRate == null) {
+            float share = options.loss == Objective.SOFTMAX ? 1 : SHARE_OF_EACH;
+            options.learningRate = share * options.usualRate();
+        }
+        validation = judged == null ? null : readValidation(judged, ofTexts);
+        ClassModel.Builder builder =
+                ClassModel.builder(data)
+                        .optDim(options.dim)
+                        .optObjective(options.loss)
+                        .optHead(options.head(classes));
+        model = (body == null ? builder : builder.optBody(body)).build();
+    }
+
+    private EncoderBody openBody(Path folder) {
+        try {
+            EncoderBody opened = EncoderBody.of(folder, options.freezeBody);
+            options.dim = opened.getWidth();
+            options.bodyShare = opened.getRateShare();
+            try (Stream<Path> files = Files.list(folder)) {
+                for (Path each :
+                        files.filter(it -> it.toString().endsWith(".safetensors")).toList()) {
+                    bodyBytes += (options.freezeBody ? 1 : 3) * Files.size(each);
+                }
+            }
+            return opened;
+        } catch (IOException | MalformedModelException e) {
+            throw new BadInputException("--body " + folder + ": " + e.getMessage(), e);
+        }
+    }
+
+    private static String lower(ClassData.Features features) {
+        return features.name().toLowerCase(Locale.ROOT);
+    }
+
+    private static String skipped(ClassData data) {
+        int lines = data.getSkippedLines();
+        return lines == 0 ? "" : String.format(Locale.ROOT, ", %,d bad lines left out", lines);
+    }
+
+    /** The processes of a job read a file each, which may be another one. */
+    private void checkAlike(@Nullable Job job) {
+        if (job != null) {
+            TrainingJob.checkAlike(
+                    Map.of(
+                            "--data",
+                            data.size() + " rows, classes " + data.getClasses().hashCode()),
+                    job);
+        }
+    }
+
+    private static DataOptions.Source source(Path file) {
+        file.toFile().deleteOnExit();
+        return new DataOptions.Source("--languages", file, null, null);
+    }
+
+    private ClassData readValidation(
+            DataOptions.Source file, @Nullable Function<? super String, int[]> texts) {
+        ClassData read =
+                ClassEvaluation.read(
+                        options.own,
+                        file,
+                        data.getClasses(),
+                        data.getFeatures(),
+                        data.getFeatureCount(),
+                        texts);
+        out.printf(
+                Locale.ROOT,
+                "%,d rows to judge by, %,d labels of theirs unknown%s%n",
+                read.size(),
+                read.getUnknownLabels(),
+                skipped(read));
+        return read;
+    }
+
+    private static int tableRows(int lemmas) {
+        return lemmas > 500_000 ? 1 << 17 : 1 << 16;
+    }
 
     /** {@return the number of classes} */
-    int classes();
+    int classes() {
+        return data.getClasses().size();
+    }
 
     /** {@return the number of batches of a pass} */
-    long batches();
-
-    /** {@return what a row is, in the plural} */
-    String rowName();
+    long batches() {
+        // a last one with fewer rows than ranks that share it is left out
+        long rest = data.size() % options.batch;
+        return data.size() / options.batch + (rest >= options.ranks(DeviceMesh.DATA) ? 1 : 0);
+    }
 
     /** Estimates the memory. */
-    RunMemory memory();
+    RunMemory memory() {
+        long data = BYTES_OF_A_CLASS * (long) classes() + bodyBytes;
+        return new RunMemory(options, classes(), model.getInputs(), 64, data);
+    }
 
     /** {@return the model, with its network} */
-    Model model();
+    Model model() {
+        return model.getModel();
+    }
 
     /** {@return the shapes of the inputs of a batch} */
-    Shape[] inputs();
+    Shape[] inputs() {
+        return model.getInputShapes(options.batch);
+    }
 
     /** {@return the loss} */
-    Loss loss();
+    Loss loss() {
+        return model.newLoss();
+    }
 
     /**
      * Returns the batches to train on.
      *
      * @param over asked before each batch; once it returns true, there are no more
      */
-    ResumableDataset training(BooleanSupplier over);
+    ResumableDataset training(BooleanSupplier over) {
+        return new Until(data.newDataset(options.batch, true, options.seed), batches(), over);
+    }
 
     /**
      * Returns a batch of held-out rows.
@@ -51,7 +265,19 @@ interface TrainingTask extends AutoCloseable {
      * @param manager the manager of the batch
      * @return always the same rows, or {@code null} if none are held out
      */
-    @Nullable Batch heldOut(NDManager manager);
+    @Nullable Batch heldOut(NDManager manager) {
+        if (validation == null) {
+            return null;
+        }
+        try {
+            Iterable<Batch> batches =
+                    validation.newDataset(options.batch, false, 0).getData(manager);
+            Iterator<Batch> first = batches.iterator();
+            return first.hasNext() ? first.next() : null;
+        } catch (IOException | TranslateException e) {
+            throw new IllegalStateException("The held-out rows cannot be read any more", e);
+        }
+    }
 
     /**
      * Judges the trained model, and prints the figures.
@@ -59,21 +285,82 @@ interface TrainingTask extends AutoCloseable {
      * @param report the report, which gets them too
      * @param seconds how long the training took
      */
-    void evaluate(RunReport report, double seconds) throws IOException;
+    void evaluate(RunReport report, double seconds) throws IOException {
+        report.printSteps(out, options.batch, seconds);
+        report.put("objective", options.loss + "");
+        report.put("rows", data.size());
+        if (validation != null) {
+            Map<String, Object> figures = ClassEvaluation.evaluate(model, validation);
+            ClassEvaluation.print(figures, out);
+            report.put("validation", figures);
+        }
+    }
 
     /** Saves the trained model. */
-    void save() throws IOException;
-
-    /** {@return what to type to use the saved model} */
-    String command();
-
-    /** Frees the model. */
-    @Override
-    void close();
+    void save() throws IOException {
+        model.save(options.out());
+    }
 
     /** {@return the head, the last block of the network} */
-    default Block head() {
+    Block head() {
         var blocks = model().getBlock().getChildren().values();
         return blocks.get(blocks.size() - 1);
+    }
+
+    /** {@return what to type to use the saved model} */
+    String command() {
+        return options.predictCommand(
+                data.getFeatures() == ClassData.Features.TEXT ? "TEXT..." : "--file FILE");
+    }
+
+    /** Frees the model, and deletes the files of the dictionaries. */
+    @Override
+    public void close() {
+        model.close();
+        if (words != null) {
+            Utils.deleteQuietly(words);
+        }
+    }
+
+    /** Batches until the training is over. */
+    private record Until(ResumableDataset data, long count, BooleanSupplier over)
+            implements ResumableDataset {
+
+        @Override
+        public Iterable<Batch> getData(NDManager manager) throws IOException, TranslateException {
+            return until(data.getData(manager), 0);
+        }
+
+        @Override
+        public Iterable<Batch> getData(
+                NDManager manager, @Nullable ExecutorService executor, long epoch, long firstBatch)
+                throws IOException, TranslateException {
+            return until(data.getData(manager, executor, epoch, firstBatch), firstBatch);
+        }
+
+        private Iterable<Batch> until(Iterable<Batch> batches, long first) {
+            return () -> {
+                Iterator<Batch> all = batches.iterator();
+                return new Iterator<>() {
+                    private long done = first;
+
+                    @Override
+                    public boolean hasNext() {
+                        return done < count && !over.getAsBoolean() && all.hasNext();
+                    }
+
+                    @Override
+                    public Batch next() {
+                        done++;
+                        return all.next();
+                    }
+                };
+            };
+        }
+
+        @Override
+        public void prepare(@Nullable Progress progress) throws IOException, TranslateException {
+            data.prepare(progress);
+        }
     }
 }

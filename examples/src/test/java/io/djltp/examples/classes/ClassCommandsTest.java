@@ -2,10 +2,14 @@ package io.djltp.examples.classes;
 
 import static java.nio.charset.StandardCharsets.US_ASCII;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.classes.ClassModel;
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
@@ -233,6 +237,14 @@ public class ClassCommandsTest {
                         "train --data %s --label-file %s --epochs 200 --batch 4 --tp 1 --out %s"
                                 .formatted(data, labels, model))
                 .assertPrints(0, "4 rows with dense features");
+        Path onnx = folder.resolve("dense.onnx");
+        TpRun.line("export --model " + model + " --onnx " + onnx).assertPrints(0);
+        try (ClassModel loaded = ClassModel.load(model);
+                NDManager manager = NDManager.newBaseManager()) {
+            NDArray rows = manager.create(new float[][] {{1, -2}, {0.5f, 0}});
+            NDArray logits = OnnxRuntimeTest.forward(loaded.getModel(), rows);
+            OnnxRuntimeTest.assertComputes(onnx, "features", rows, "logits", logits);
+        }
         try (ClassServer server = new ClassServer(model, "127.0.0.1", 0, null, 64)) {
             server.start();
             String one = post(server.getPort(), "{\"inputs\": [0.1, 2], \"top\": 1}").body();
@@ -574,7 +586,7 @@ public class ClassCommandsTest {
             {"train --data @text --out x --body @", "--body"},
             {"train --data @text --out x --body @ --mode mixed", "use tensor or data"},
             {"train --body @", "--loss and --body need --data"},
-            {"evaluate none --data @text", "There is no classifier of a file in none"},
+            {"evaluate none --data @text", "There is no trained model in none"},
             {"evaluate @ --json x", "--data FILE"},
             {"predict none a", "There is no trained model in none"},
             {"predict none", "Say what to predict"},

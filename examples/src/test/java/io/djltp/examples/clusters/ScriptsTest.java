@@ -36,8 +36,7 @@ import java.util.regex.Pattern;
 public class ScriptsTest {
 
     private static final boolean ALL = Boolean.getBoolean("clusters.all");
-    private static final String TRAIN =
-            "train --dim 4 --batch 32 --held-out 30 --seed 7 --timeout 90 --steps ";
+    private static final String TRAIN = "train --dim 4 --batch 32 --seed 7 --timeout 90 --steps ";
     private static final String TORCHRUN = "torchrun.sh";
     private static final String MPIRUN = "mpirun.sh";
     private static final String SLURM = "slurm.sh";
@@ -145,7 +144,7 @@ public class ScriptsTest {
         }
         TpRun resumed = run(arguments + " --tp 2", "by-hand");
         Assert.assertTrue(resumed.output().contains("Going on after step "), resumed.output());
-        String weights = "lemma.safetensors";
+        String weights = "model.safetensors";
         Assert.assertEquals(
                 Files.mismatch(folder.resolve(RUN).resolve(weights), byHand.resolve(weights)), -1);
         Assert.assertEquals(

@@ -2,7 +2,6 @@ package io.djltp.examples.lemma;
 
 import io.djltp.examples.lemma.LemmaCorpus.DictionaryWalk;
 import io.djltp.testing.Refusals;
-import io.djltp.testing.TestFolder;
 
 import morfologik.stemming.Dictionary;
 import morfologik.stemming.DictionaryLookup;
@@ -13,10 +12,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.nio.file.Files;
-import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Iterator;
 import java.util.List;
 
@@ -37,8 +33,8 @@ public class LemmaCorpusTest {
         Assert.assertEquals(corpus.size(), 3);
         Assert.assertEquals(corpus.classes(), 3);
         Assert.assertEquals(corpus.form(1), "Weisen");
-        Assert.assertEquals(corpus.lexicon().lemma(corpus.classOf(1)), "Weise");
-        Assert.assertEquals(corpus.lexicon().lemma(corpus.classOf(2)), "Weisen");
+        Assert.assertEquals(corpus.lemma(corpus.classOf(1)), "Weise");
+        Assert.assertEquals(corpus.lemma(corpus.classOf(2)), "Weisen");
         Assert.assertTrue(corpus.sameForm(1, 2));
         Assert.assertFalse(corpus.sameForm(0, 1));
         Assert.assertFalse(corpus.isLemma(1));
@@ -55,10 +51,9 @@ public class LemmaCorpusTest {
                         .add(Language.EN, "Hand", "Hand")
                         .build();
         Assert.assertEquals(corpus.classes(), 4);
-        Assert.assertEquals(corpus.lexicon().label(0), "noc [pl]");
-        Assert.assertEquals(corpus.lexicon().label(1), "Hand [de]");
-        Assert.assertEquals(corpus.lexicon().label(3), "Hand [en]");
-        Assert.assertEquals(corpus.lexicon().language(3), Language.EN);
+        Assert.assertEquals(corpus.label(0), "noc [pl]");
+        Assert.assertEquals(corpus.label(1), "Hand [de]");
+        Assert.assertEquals(corpus.label(3), "Hand [en]");
     }
 
     @Test(expectedExceptions = IllegalArgumentException.class)
@@ -75,7 +70,7 @@ public class LemmaCorpusTest {
         Assert.assertEquals(corpus.size(), 80_000);
         Assert.assertEquals(corpus.classes(), 20_000);
         for (int i = 0; i < corpus.size(); i++) {
-            String lemma = corpus.lexicon().lemma(corpus.classOf(i));
+            String lemma = corpus.lemma(corpus.classOf(i));
             String stem = lemma.substring(0, lemma.length() - 2);
             Assert.assertTrue(corpus.form(i).startsWith(stem));
             Assert.assertEquals(corpus.isLemma(i), i % 4 == 0);
@@ -152,34 +147,5 @@ public class LemmaCorpusTest {
         }
         Refusals.throwsArgument(
                 () -> Language.parse(codes), expected.toString(), "de, en, pl, uk, ru");
-    }
-
-    @Test
-    public void savedLexiconComesBack() throws IOException {
-        Path folder = TestFolder.create();
-        Lexicon lexicon =
-                LemmaCorpus.builder()
-                        .add(Language.DE, "Äpfel", "Apfel")
-                        .add(Language.DE, "ging", "gehen")
-                        .add(Language.UK, "їжі", "їжа")
-                        .build()
-                        .lexicon();
-        Path file = folder.resolve("model/lexicon.tsv");
-        lexicon.save(file);
-        lexicon.save(file);
-        Assert.assertEquals(Files.readAllLines(file), List.of("de\tApfel", "de\tgehen", "uk\tїжа"));
-        Assert.assertEquals(
-                file.getParent().toFile().list().length, 1, "nothing else is left behind");
-        Lexicon loaded = Lexicon.load(file);
-        Assert.assertEquals(loaded.size(), 3);
-        for (int i = 0; i < 3; i++) {
-            Assert.assertEquals(loaded.label(i), lexicon.label(i));
-            Assert.assertEquals(loaded.language(i), lexicon.language(i));
-        }
-        for (String bad : List.of("de gehen|expected a language", "xx\tgo|unknown language")) {
-            String[] parts = bad.split("\\|");
-            Files.write(file, Arrays.asList("de\tgehen", parts[0]));
-            Refusals.expect(IOException.class, () -> Lexicon.load(file), "line 2: " + parts[1]);
-        }
     }
 }

@@ -30,7 +30,7 @@ public class CheckpointCommandTest {
             "lm --layers 1 --width 8 --heads 2 --context 5 --batch 4 --characters 3 --tp 2"
                     + " --steps 300";
     private static final String TRAIN =
-            "train --tp 2 --dim 4 --batch 64 --held-out 10 --steps 40 --checkpoint-steps 7";
+            "train --tp 2 --dim 4 --batch 64 --steps 40 --checkpoint-steps 7";
 
     private final Path folder = TestFolder.create();
 
@@ -120,11 +120,11 @@ public class CheckpointCommandTest {
         }
         TpRun resumed = run(TRAIN + " --out @train --resume --json @resumed.json");
         resumed.assertPrints(0);
-        assertSame("loss", "steps", "top5");
+        assertSame("loss", "steps", "validation");
         Assert.assertEquals(
                 Files.mismatch(
-                        folder.resolve("whole/lemma.safetensors"),
-                        folder.resolve("train/lemma.safetensors")),
+                        folder.resolve("whole/model.safetensors"),
+                        folder.resolve("train/model.safetensors")),
                 -1);
         assertRefused(
                 TRAIN.replace("--steps 40", "--steps 39") + " --out @train --resume",

@@ -62,7 +62,7 @@ public class LaunchersTest {
     }
 
     private String arguments(String name) {
-        return "train --tp 2 --steps 2 --dim 8 --batch 32 --seed 7 --timeout 60 --held-out 30"
+        return "train --tp 2 --steps 2 --dim 8 --batch 32 --seed 7 --timeout 60"
                 + " --out "
                 + folder.resolve(name);
     }

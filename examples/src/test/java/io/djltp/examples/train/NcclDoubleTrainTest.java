@@ -25,7 +25,7 @@ public class NcclDoubleTrainTest {
     @Test(dataProvider = "runs", timeOut = 120_000)
     public void theLossesAreTheSame(String way) throws Exception {
         NcclDouble.load();
-        String line = "train --steps 5 --dim 8 --batch 32 --seed 7 --held-out 1 " + way;
+        String line = "train --steps 5 --dim 8 --batch 32 --seed 7 " + way;
         double[] local = TpRun.training(line + " --backend local").losses();
         double[] nccl = TpRun.training(line + " --backend nccl").losses();
         Assert.assertEquals(nccl.length, 5);

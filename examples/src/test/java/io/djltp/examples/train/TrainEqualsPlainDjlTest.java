@@ -2,27 +2,30 @@ package io.djltp.examples.train;
 
 import ai.djl.Model;
 import ai.djl.engine.Engine;
-import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Parameter;
+import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Batch;
+import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.classes.ClassData;
+import io.djltp.classes.ClassModel;
+import io.djltp.classes.TextFeatures;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.TpRun;
-import io.djltp.examples.lemma.HeldOutSplit;
+import io.djltp.examples.lemma.FastTextFiles;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
-import io.djltp.examples.lemma.LemmaDataset;
-import io.djltp.zoo.CharNGrams;
-import io.djltp.zoo.LemmaNetwork;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -39,23 +42,23 @@ public class TrainEqualsPlainDjlTest {
 
     // fp32 sums in another order; Adam divides by the root of tiny squares
     @Test(timeOut = 300_000)
-    public void sameLossSequence() throws IOException {
+    public void sameLossSequence() throws Exception {
         check(OptimizerName.SGD, 1, 1e-5, "--mesh 2x3 --backend tcp --head full");
     }
 
     @Test(groups = "sweep", timeOut = 300_000)
-    public void sameLossSequenceWithMomentum() throws IOException {
+    public void sameLossSequenceWithMomentum() throws Exception {
         check(OptimizerName.MOMENTUM, 0.1f, 1e-5);
     }
 
     @Test(groups = "sweep", timeOut = 300_000)
-    public void sameLossSequenceWithAdam() throws IOException {
+    public void sameLossSequenceWithAdam() throws Exception {
         check(OptimizerName.ADAM, 0.01f, 1e-4, "--mesh 2x2 --head full");
     }
 
     private static void check(
             OptimizerName optimizer, float rate, double tolerance, String... meshes)
-            throws IOException {
+            throws Exception {
         double[] plain = trainPlainDjl(optimizer, rate);
         List<String> ways = new ArrayList<>(List.of(meshes));
         for (int ranks = 1; ranks <= 4; ranks++) {
@@ -66,7 +69,7 @@ public class TrainEqualsPlainDjlTest {
             String line =
                     "train --steps %d --seed %d --optimizer %s --lr %s --dim %d --batch %d %s"
                             .formatted(STEPS, SEED, optimizer, rate, DIM, BATCH, way);
-            double[] losses = TpRun.training(line + " --held-out 1").losses();
+            double[] losses = TpRun.training(line).losses();
             assertSame(losses, plain, tolerance, optimizer + ", " + way);
         }
     }
@@ -79,24 +82,30 @@ public class TrainEqualsPlainDjlTest {
         }
     }
 
-    private static double[] trainPlainDjl(OptimizerName optimizer, float rate) throws IOException {
-        LemmaCorpus corpus = LemmaCorpus.read(List.of(Language.DE));
-        HeldOutSplit split =
-                HeldOutSplit.of(corpus, TrainCommand.HELD_OUT, TrainCommand.SPLIT_SEED);
-        CharNGrams nGrams = new CharNGrams(TrainCommand.tableRows(corpus.classes()));
-        LemmaDataset dataset = LemmaDataset.training(split, nGrams, BATCH, SEED, () -> false);
-        Linear head = Linear.builder().setUnits(corpus.classes()).build();
-        LemmaNetwork.initializeHead(head);
+    /** The blocks that {@code tp train} has below its head, and DJL's own head. */
+    private static double[] trainPlainDjl(OptimizerName optimizer, float rate) throws Exception {
+        Path folder = TestFolder.create();
+        FastTextFiles.write(LemmaCorpus.read(List.of(Language.DE)), folder);
+        ClassData data =
+                ClassData.builder(folder.resolve(FastTextFiles.TRAIN))
+                        .optTextFeatures(new TextFeatures(1 << 16, 2, 5, 1, 2))
+                        .build();
+        SequentialBlock network = new SequentialBlock();
         double[] losses = new double[STEPS];
         DefaultTrainingConfig config =
                 new DefaultTrainingConfig(Loss.softmaxCrossEntropyLoss())
                         .optOptimizer(optimizer.create(rate));
-        try (Model model = Model.newInstance("plain")) {
-            model.setBlock(LemmaNetwork.create(nGrams.rows(), DIM, head));
+        try (ClassModel ours = ClassModel.builder(data).optDim(DIM).build();
+                Model model = Model.newInstance("plain")) {
+            network.addAll(ours.getModel().getBlock().getChildren().values().subList(0, 2));
+            Linear head = Linear.builder().setUnits(data.getClasses().size()).build();
+            head.setInitializer(new NormalInitializer(0.01f), Parameter.Type.WEIGHT);
+            model.setBlock(network.add(head));
             Engine.getInstance().setRandomSeed(SEED);
             try (Trainer trainer = model.newTrainer(config)) {
-                trainer.initialize(new Shape(BATCH, nGrams.limit()));
-                var batches = dataset.getData(trainer.getManager()).iterator();
+                trainer.initialize(ours.getInputShapes(BATCH));
+                var batches =
+                        data.newDataset(BATCH, true, SEED).getData(trainer.getManager()).iterator();
                 for (int i = 0; i < STEPS; i++) {
                     losses[i] = step(trainer, batches.next());
                 }

@@ -135,7 +135,7 @@ public final class LemmatiserOnSpark implements Callable<Integer> {
     private ParallelClassifier classifier(LemmaCorpus corpus) {
         String[] lemmas = new String[corpus.classes()];
         for (int i = 0; i < lemmas.length; i++) {
-            lemmas[i] = corpus.lexicon().lemma(i);
+            lemmas[i] = corpus.lemma(i);
         }
         ParallelClassifier classifier =
                 new ParallelClassifier()

@@ -84,7 +84,7 @@ public class LemmatiserOnSparkTest extends OnSpark {
         List<Row> rows = new ArrayList<>();
         for (int i = 0; FULL && i < corpus.classes(); i++) {
             classes.put(i, i);
-            lemmas.add(corpus.lexicon().lemma(i));
+            lemmas.add(corpus.lemma(i));
         }
         int stride = FULL ? corpus.size() / WORDS : 40;
         for (int i = 0; i < WORDS; i++) {
@@ -92,7 +92,7 @@ public class LemmatiserOnSparkTest extends OnSpark {
             int lemma = corpus.classOf(i * stride);
             int label = classes.computeIfAbsent(lemma, key -> classes.size());
             if (label == lemmas.size()) {
-                lemmas.add(corpus.lexicon().lemma(lemma));
+                lemmas.add(corpus.lemma(lemma));
             }
             List<Integer> ids = Arrays.stream(nGrams.rowsOf(word)).boxed().toList();
             rows.add(RowFactory.create(word, ids, label));

@@ -1,4 +1,4 @@
-package io.djltp.examples.lemma;
+package io.djltp.examples.classes;
 
 import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
@@ -16,6 +16,7 @@ import ai.onnxruntime.OrtEnvironment;
 import ai.onnxruntime.OrtException;
 import ai.onnxruntime.OrtSession;
 
+import io.djltp.classes.ClassModel;
 import io.djltp.examples.TpRun;
 import io.djltp.exchange.OnnxExport;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -25,8 +26,6 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.CharNGrams;
-import io.djltp.zoo.LemmaNetwork;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -37,48 +36,39 @@ import java.nio.IntBuffer;
 import java.nio.LongBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Collections;
+import java.util.List;
 import java.util.Map;
 
 /** ONNX Runtime computes of the file what DJL computes of the model. */
-public class LemmaOnnxTest {
-
-    private static final int DIM = 24;
-    private static final String[] WORDS = {
-        "Häuser", "ging", "schönsten", "Übergänge", "a", "Straßenbahnhaltestellen", "wäre"
-    };
+public class OnnxRuntimeTest {
 
     private final Path folder = TestFolder.create();
 
     @Test(timeOut = 60_000)
-    public void aLemmatiserGivesTheSameLogits() throws Exception {
-        Path model = folder.resolve("model");
-        Files.createDirectories(model);
-        LemmaCorpus corpus = TestCorpus.verbs(300, 2);
-        CharNGrams nGrams = new CharNGrams(512, 40);
-        try (Model trained = Model.newInstance("lemma")) {
-            Linear head = Linear.builder().setUnits(corpus.classes()).build();
-            trained.setBlock(LemmaNetwork.create(nGrams.rows(), DIM, head));
-            trained.getBlock()
-                    .initialize(
-                            trained.getNDManager(), DataType.FLOAT32, new Shape(1, nGrams.limit()));
-            SavedModel.save(model, trained, corpus.lexicon(), nGrams, DIM);
-        }
-        Path file = folder.resolve("new/lemma.onnx");
-        TpRun run = TpRun.line("export --model " + model + " --onnx " + file);
-        run.assertPrints(0, "opset 17");
-        try (SavedModel saved = SavedModel.load(model);
-                NDManager manager = NDManager.newBaseManager()) {
-            int[] rows = new int[WORDS.length * nGrams.limit()];
-            for (int i = 0; i < WORDS.length; i++) {
-                nGrams.fill(WORDS[i], rows, i * nGrams.limit());
+    public void classifiersGiveTheSameLogits() throws Exception {
+        for (String row : List.of("__label__b ein Haus", "1 1:1 3:0.5")) {
+            Path data = Files.write(folder.resolve("rows"), Collections.nCopies(9, row));
+            Path out = TestFolder.create();
+            TpRun.line("train --data " + data + " --steps 3 --out " + out).assertPrints(0);
+            Path file = folder.resolve("new/classes.onnx");
+            String line = "export --model " + out + " --onnx " + file;
+            if (row.startsWith("1")) {
+                TpRun.line(line + " --overwrite").assertPrints(2, "texts or dense features");
+                continue;
             }
-            NDArray ids = manager.create(rows, new Shape(WORDS.length, nGrams.limit()));
-            NDArray logits = forward(saved.getModel(), ids);
-            assertComputes(file, "ngrams", ids, "logits", logits);
+            TpRun.line(line).assertPrints(0, "opset 17");
+            TpRun.line(line).assertPrints(2, "new/classes.onnx");
+            TpRun.line(line + " --overwrite").assertPrints(0);
+            try (ClassModel saved = ClassModel.load(out);
+                    NDManager manager = NDManager.newBaseManager()) {
+                NDArray ids = manager.create(new int[][] {{3, 5, 7}, {2, 0, 0}});
+                assertComputes(file, "ids", ids, "logits", forward(saved.getModel(), ids));
+            }
         }
     }
 
-    private static NDArray forward(Model model, NDArray input) {
+    static NDArray forward(Model model, NDArray input) {
         ParameterStore store = new ParameterStore(input.getManager(), false);
         return model.getBlock().forward(store, new NDList(input), false).singletonOrThrow();
     }
