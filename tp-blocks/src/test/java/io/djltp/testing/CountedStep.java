@@ -38,7 +38,7 @@ public final class CountedStep {
      * Makes two steps and counts the second.
      *
      * @param network the network
-     * @param loss the loss
+     * @param loss the loss, or {@code null}: then the step is an evaluation
      * @param optimizer the optimizer
      * @param mesh the ranks
      * @param sharded whether they share out the state of the optimizer
@@ -60,7 +60,7 @@ public final class CountedStep {
      * Makes two steps and counts the second.
      *
      * @param network the network
-     * @param loss the loss
+     * @param loss the loss, or {@code null}: then the step is an evaluation
      * @param optimizer the optimizer
      * @param ranks the ranks, without drift checks
      * @param batch makes the batch: data and, as the last array, labels
@@ -75,17 +75,18 @@ public final class CountedStep {
         CountedStep counted = new CountedStep();
         try (Model model = Model.newInstance("counted")) {
             model.setBlock(network);
-            DefaultTrainingConfig config = new DefaultTrainingConfig(loss).optOptimizer(optimizer);
+            Loss any = loss == null ? Loss.l2Loss() : loss;
+            DefaultTrainingConfig config = new DefaultTrainingConfig(any).optOptimizer(optimizer);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
                 NDManager manager = trainer.getManager().newSubManager();
                 NDList all = batch.apply(manager);
                 NDList data = all.subNDList(0, all.size() - 1);
                 NDList labels = all.subNDList(all.size() - 1);
                 trainer.initialize(data.getShapes());
-                step(trainer, data, labels, null);
+                step(trainer, data, loss == null ? null : labels, null);
                 try (CommunicationCounter counter = new CommunicationCounter(trainer.getRanks())) {
                     long[] gradients = new long[trainer.getRanks().size()];
-                    step(trainer, data, labels, gradients);
+                    step(trainer, data, loss == null ? null : labels, gradients);
                     for (int rank = 0; rank < gradients.length; rank++) {
                         counted.tables.add(counter.getTable(rank));
                         counted.costs.add(cost(trainer, rank, gradients[rank], manager));
@@ -99,6 +100,10 @@ public final class CountedStep {
 
     private static void step(
             ParallelTrainer trainer, NDList data, NDList labels, long[] gradients) {
+        if (labels == null) {
+            trainer.evaluate(data);
+            return;
+        }
         TrainingRun.backward(trainer, data, labels);
         for (int rank = 0; gradients != null && rank < gradients.length; rank++) {
             for (Parameter parameter : parameters(trainer)) {

@@ -1,25 +1,17 @@
 package io.djltp.examples.plan;
 
-import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
-import ai.djl.nn.Parameter;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
-import ai.djl.training.loss.Loss;
+import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.cost.ModelCost;
-import io.djltp.cost.ModelCost.RankCost;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.plan.PlannedModel.Planned;
-import io.djltp.internal.rank.CommunicationCounter;
-import io.djltp.internal.torch.Autograd;
 import io.djltp.rank.DeviceMesh;
-import io.djltp.rank.ParallelConfig;
-import io.djltp.training.ParallelTrainer;
+import io.djltp.testing.CountedStep;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -97,86 +89,27 @@ public class PlannedModelsTest {
             builder.setLoss(planned.loss()).setOptimizer(optimizer.create(0.01f));
         }
         ModelCost cost = builder.build();
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(trained ? planned.loss() : Loss.l2Loss())
-                        .optOptimizer((trained ? optimizer : OptimizerName.SGD).create(0.01f));
-        ParallelConfig ranks = ParallelConfig.builder().setMesh(mesh).optDriftCheck(0).build();
-        try (Model model = Model.newInstance(name)) {
-            model.setBlock(planned.block());
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
-                trainer.initialize(planned.inputs());
-                pass(trainer, planned);
-                try (CommunicationCounter counter = new CommunicationCounter(trainer.getRanks())) {
-                    long[] gradients = pass(trainer, planned);
-                    for (int rank = 0; rank < mesh.getRanks(); rank++) {
-                        Assert.assertEquals(
-                                counter.getTable(rank),
-                                cost.getTraffic(rank),
-                                "the traffic of " + rank);
-                        Assert.assertEquals(
-                                held(trainer, rank, gradients[rank]),
-                                cost.getRank(rank),
-                                "rank " + rank);
-                    }
-                }
-            }
+        Optimizer rule = (trained ? optimizer : OptimizerName.SGD).create(0.01f);
+        CountedStep step =
+                CountedStep.run(
+                        planned.block(),
+                        planned.loss(),
+                        rule,
+                        mesh,
+                        false,
+                        manager -> batch(manager, planned.inputs()[0], name.equals("lm")));
+        for (int rank = 0; rank < mesh.getRanks(); rank++) {
+            Assert.assertEquals(step.table(rank), cost.getTraffic(rank), "traffic of " + rank);
+            Assert.assertEquals(step.cost(rank), cost.getRank(rank), "rank " + rank);
         }
     }
 
-    /** Makes a step, or a forward pass, and returns the bytes of the gradients of each rank. */
-    private static long[] pass(ParallelTrainer trainer, Planned planned) {
-        Shape input = planned.inputs()[0];
-        NDManager manager = trainer.getManager().newSubManager();
-        long[] gradients = new long[trainer.getRanks().size()];
-        if (planned.loss() == null) {
-            NDArray ids = manager.ones(input, DataType.INT64);
-            trainer.evaluate(new NDList(ids, ids));
-            return gradients;
-        }
+    private static NDList batch(NDManager manager, Shape input, boolean ofTokens) {
         NDArray data =
                 input.dimension() == 4
                         ? manager.randomNormal(input)
                         : manager.ones(input, DataType.INT32);
-        boolean ofTokens = trainer.getModel().getName().equals("lm");
         NDArray rows = manager.arange(BATCH);
-        NDList labels = new NDList(ofTokens ? rows.expandDims(1).broadcast(input) : rows);
-        try (GradientCollector collector = trainer.newGradientCollector()) {
-            NDList output = trainer.forward(new NDList(data), labels);
-            collector.backward(trainer.getLoss().evaluate(labels, output));
-        }
-        for (int rank = 0; rank < gradients.length; rank++) {
-            for (Parameter parameter : parameters(trainer)) {
-                NDArray value = trainer.getParameterStore(rank).getValue(parameter, null, true);
-                try (NDArray gradient = Autograd.gradient(value)) {
-                    gradients[rank] += gradient == null ? 0 : bytes(gradient);
-                }
-            }
-        }
-        trainer.step();
-        return gradients;
-    }
-
-    private static RankCost held(ParallelTrainer trainer, int rank, long gradients) {
-        long weights = 0;
-        long state = 0;
-        for (Parameter parameter : parameters(trainer)) {
-            weights += bytes(trainer.getParameterStore(rank).getValue(parameter, null, true));
-        }
-        try (NDManager manager = trainer.getManager().newSubManager()) {
-            for (String name : trainer.getOptimizerState(rank).getNames()) {
-                for (NDArray kept : trainer.getOptimizerState(rank).get(name, manager).values()) {
-                    state += bytes(kept);
-                }
-            }
-        }
-        return new RankCost(weights, gradients, state);
-    }
-
-    private static List<Parameter> parameters(ParallelTrainer trainer) {
-        return trainer.getModel().getBlock().getParameters().values().stream().distinct().toList();
-    }
-
-    private static long bytes(NDArray array) {
-        return array.size() * array.getDataType().getNumOfBytes();
+        return new NDList(data, ofTokens ? rows.expandDims(1).broadcast(input) : rows);
     }
 }

@@ -1,21 +1,15 @@
 package io.djltp.llm;
 
-import ai.djl.Model;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.optimizer.Optimizer;
 
 import io.djltp.cost.ModelCost;
-import io.djltp.internal.rank.CommunicationCounter;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.DeviceMesh;
-import io.djltp.rank.ParallelConfig;
-import io.djltp.training.ParallelTrainer;
+import io.djltp.testing.CountedStep;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -53,33 +47,19 @@ public class DecoderCostTest {
                         .setLoss(loss)
                         .setOptimizer(Optimizer.adam().build())
                         .build();
-        DefaultTrainingConfig config =
-                new DefaultTrainingConfig(loss).optOptimizer(Optimizer.adam().build());
-        ParallelConfig ranks = ParallelConfig.builder().setMesh(mesh).optDriftCheck(0).build();
-        try (Model model = Model.newInstance(type)) {
-            model.setBlock(network);
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {
-                trainer.initialize(INPUT);
-                step(trainer);
-                try (CommunicationCounter counter = new CommunicationCounter(trainer.getRanks())) {
-                    step(trainer);
-                    for (int rank = 0; rank < mesh.getRanks(); rank++) {
-                        Assert.assertEquals(
-                                counter.getTable(rank), cost.getTraffic(rank), "of " + rank);
-                    }
-                }
-            }
+        CountedStep step =
+                CountedStep.run(
+                        network,
+                        loss,
+                        Optimizer.adam().build(),
+                        mesh,
+                        false,
+                        manager ->
+                                new NDList(
+                                        manager.ones(INPUT, DataType.INT32),
+                                        manager.ones(INPUT, DataType.INT32)));
+        for (int rank = 0; rank < mesh.getRanks(); rank++) {
+            Assert.assertEquals(step.table(rank), cost.getTraffic(rank), "of " + rank);
         }
-    }
-
-    private static void step(ParallelTrainer trainer) {
-        try (NDManager manager = trainer.getManager().newSubManager();
-                GradientCollector collector = trainer.newGradientCollector()) {
-            NDList ids = new NDList(manager.ones(INPUT, DataType.INT32));
-            NDList labels = new NDList(manager.ones(INPUT, DataType.INT32));
-            NDList output = trainer.forward(ids, labels);
-            collector.backward(trainer.getLoss().evaluate(labels, output));
-        }
-        trainer.step();
     }
 }
