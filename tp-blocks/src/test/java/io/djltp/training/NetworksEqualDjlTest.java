@@ -181,6 +181,19 @@ public class NetworksEqualDjlTest {
         return graph(3, function).add("column", first(cut, 8), 5).add("row", row(cut, 3), 8);
     }
 
+    /** A slice of the features, and one number for all of them that each rank computes alike. */
+    static Block gated(boolean cut, Block gate) {
+        return graph(
+                        3,
+                        (call, x) -> {
+                            NDArray slice = call.call("column", x);
+                            return call.call("row", slice.mul(call.call("gate", x)));
+                        })
+                .add("column", column(cut, 8), 5)
+                .add("gate", gate, 5)
+                .add("row", row(cut, 3), 8);
+    }
+
     private static NDArray columnAndRow(GraphBlock.Call call, NDArray x) {
         return call.call("row", call.call("column", x).tanh());
     }
@@ -240,6 +253,11 @@ public class NetworksEqualDjlTest {
                                                     "row", y.mul(call.value("scale")).tanh());
                                         })
                                 .add("scale", new Shape(1, 1)));
+        // a rank has a summand of the gate's gradient: of its rows and of its features
+        numbers("a slice times a gate of the input", cut -> gated(cut, linear(1)))
+                .on(TENSOR_2, TENSOR_3, MESH_2X2, MESH_3X2);
+        numbers("a slice times a feature of the input", cut -> gated(cut, map(x -> x.get(":, :1"))))
+                .on(TENSOR_2, MESH_2X2);
         numbers("LSTM", cut -> recurrent(cut, LSTM.builder(), flatten()));
         Block rows = sequence(reshape(-1, 4), tanh(), reshape(-1, 20));
         numbers("LSTM whose words become rows", cut -> recurrent(cut, LSTM.builder(), rows));

@@ -203,6 +203,17 @@ public class NetworksRefusedTest {
 
     // blocks in the wrong place, and parameters that are not asked for
     static {
+        // what layers over ranks have computed is the same on all ranks, and so is its gradient
+        net(
+                        "a slice times a gate of another pair of layers",
+                        cut ->
+                                NetworksEqualDjlTest.gated(
+                                        cut, sequence(column(cut, 6), row(cut, 1))),
+                        HalfSquareLoss::new,
+                        "6x5",
+                        "6x3")
+                .on(TENSOR_2, MESH_2X2)
+                .says("of the other a rank has the whole .. optGatherOutput .. RowParallelLinear");
         // with as many units as inputs the layer would be the identity
         notLast(() -> linear(6));
         notLast(() -> tanh());
