@@ -107,7 +107,6 @@ public class BadInputTest {
             {"embed a ''", "Text 2 is empty"},
             {"embed a --tp 0", "--tp must be greater than 0, not 0"},
             {"embed a --tp 13", "the model has 12 heads, use --tp 12 or less"},
-            {"embed a --batch 0", "--batch must be greater than 0"},
             {"embed a --backend pigeon", "expected one of"},
             {"embed a --json no/such/folder/file", "--json"},
             {"embed --file no-such-file", "cannot be read"},

@@ -3,7 +3,6 @@ package io.djltp.examples.embed;
 import static io.djltp.examples.train.DeviceOptions.positive;
 
 import ai.djl.MalformedModelException;
-import ai.onnxruntime.OrtException;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
@@ -30,7 +29,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.List;
 import java.util.Locale;
 import java.util.Objects;
@@ -49,7 +47,6 @@ public final class EmbedCommand implements Callable<Integer> {
     private static final int LAYERS = 6; // of the model
     private static final int HEADS = 12;
     private static final int SHOWN = 5; // numbers of a vector
-    private static final int ROUNDS = 5; // of a comparison; the median counts
 
     @Mixin private EmbedOptions options;
 
@@ -61,7 +58,7 @@ public final class EmbedCommand implements Callable<Integer> {
 
     /** {@inheritDoc} */
     @Override
-    public Integer call() throws IOException, OrtException {
+    public Integer call() throws IOException {
         options.check();
         try (Job job = options.join()) {
             first = job == null || job.getProcess() == 0;
@@ -72,24 +69,16 @@ public final class EmbedCommand implements Callable<Integer> {
         return 0;
     }
 
-    private void run(@Nullable Job job) throws IOException, OrtException {
+    private void run(@Nullable Job job) throws IOException {
         List<EmbeddedText> embedded = options.texts().stream().map(EmbeddedText::new).toList();
-        List<List<EmbeddedText>> batches = batches(embedded);
         try (Embedder embedder = load(job)) {
-            embed(batches.get(0), embedder); // loads code
-            long before = embedder.getAllReduces();
-            embed(batches.get(0).subList(0, 1), embedder);
+            embed(embedded.subList(0, 1), embedder); // loads code
             EmbeddedText head = embedded.get(0);
-            head.collectivesPerLayer = (int) (embedder.getAllReduces() - before) / LAYERS;
+            head.collectivesPerLayer = (int) embedder.getAllReduces() / LAYERS;
             long begin = System.nanoTime();
-            for (List<EmbeddedText> batch : batches) {
-                embed(batch, embedder);
-            }
+            embed(embedded, embedder);
             head.seconds = (System.nanoTime() - begin) / 1e9;
             head.ranks = options.ranks();
-            if (options.compare) {
-                compare(batches, embedder, head);
-            }
             print(embedded);
         }
         if (first) {
@@ -105,66 +94,11 @@ public final class EmbedCommand implements Callable<Integer> {
         }
     }
 
-    private static List<String> texts(List<EmbeddedText> batch) {
-        return batch.stream().map(each -> each.text).toList();
-    }
-
-    private static void embed(List<EmbeddedText> batch, Embedder embedder) {
-        List<float[]> vectors = embedder.embed(texts(batch));
+    private static void embed(List<EmbeddedText> texts, Embedder embedder) {
+        List<float[]> vectors = embedder.embed(texts.stream().map(each -> each.text).toList());
         for (int i = 0; i < vectors.size(); i++) {
-            batch.get(i).vector = vectors.get(i);
+            texts.get(i).vector = vectors.get(i);
         }
-    }
-
-    /**
-     * Lets ONNX Runtime compute the same, in turn with the ranks, and notes the medians of both
-     * times and the largest difference.
-     */
-    private static void compare(
-            List<List<EmbeddedText>> batches, Embedder embedder, EmbeddedText head)
-            throws IOException, OrtException {
-        double[] ours = new double[ROUNDS];
-        double[] theirs = new double[ROUNDS];
-        double largest = 0;
-        try (OnnxReference reference =
-                new OnnxReference(Runtime.getRuntime().availableProcessors())) {
-            for (List<EmbeddedText> batch : batches) {
-                float[][] expected = reference.embed(texts(batch));
-                for (int i = 0; i < expected.length; i++) {
-                    double difference =
-                            EmbeddedText.largestDifference(batch.get(i).vector, expected[i]);
-                    largest = Math.max(largest, difference);
-                }
-            }
-            for (int i = 0; i < ROUNDS; i++) {
-                long begin = System.nanoTime();
-                for (List<EmbeddedText> batch : batches) {
-                    embed(batch, embedder);
-                }
-                long middle = System.nanoTime();
-                for (List<EmbeddedText> batch : batches) {
-                    reference.embed(texts(batch));
-                }
-                ours[i] = (middle - begin) / 1e9;
-                theirs[i] = (System.nanoTime() - middle) / 1e9;
-            }
-        }
-        Arrays.sort(ours);
-        Arrays.sort(theirs);
-        head.seconds = ours[ROUNDS / 2];
-        head.onnxSeconds = theirs[ROUNDS / 2];
-        head.largestDifference = largest;
-    }
-
-    /** Returns batches of texts of similar length, which ONNX Runtime fills up to the longest. */
-    private List<List<EmbeddedText>> batches(List<EmbeddedText> texts) {
-        List<EmbeddedText> sorted = new ArrayList<>(texts);
-        sorted.sort(Comparator.comparingInt(each -> each.text.length()));
-        List<List<EmbeddedText>> batches = new ArrayList<>();
-        for (int i = 0; i < sorted.size(); i += options.batch) {
-            batches.add(sorted.subList(i, Math.min(sorted.size(), i + options.batch)));
-        }
-        return batches;
     }
 
     private void print(List<EmbeddedText> embedded) {
@@ -187,13 +121,6 @@ public final class EmbedCommand implements Callable<Integer> {
                 1e3 * seconds / embedded.size(),
                 head.collectivesPerLayer,
                 LAYERS);
-        if (head.onnxSeconds != null) {
-            out.printf(
-                    Locale.ROOT,
-                    "ONNX Runtime: %.2f ms a text; largest difference of two numbers %.1e%n",
-                    1e3 * head.onnxSeconds / embedded.size(),
-                    head.largestDifference);
-        }
     }
 
     /** The options of {@link EmbedCommand}. */
@@ -217,18 +144,6 @@ public final class EmbedCommand implements Callable<Integer> {
 
         @Mixin private DeviceOptions where = new DeviceOptions();
 
-        @Option(
-                names = "--batch",
-                defaultValue = "16",
-                description = "Texts that are computed at a time (${DEFAULT-VALUE}).")
-        int batch;
-
-        @Option(
-                names = "--compare",
-                description =
-                        "Let ONNX Runtime compute the same, and compare its vectors and its time.")
-        boolean compare;
-
         @Option(names = "--json", description = "File to write the vectors to.")
         @Nullable Path json;
 
@@ -237,7 +152,6 @@ public final class EmbedCommand implements Callable<Integer> {
         /** Checks everything, and reads the texts. */
         void check() {
             where.check();
-            positive("--batch", batch);
             positive("--tp", ranks());
             if (ranks() > HEADS) {
                 throw new BadInputException(
@@ -292,13 +206,13 @@ public final class EmbedCommand implements Callable<Integer> {
         /** Compares what the processes of a job are to compute, and checks the devices of all. */
         void checkTogether(@Nullable Job job) {
             if (job != null) {
-                byte[] mine = ("" + Objects.hash(texts, batch)).getBytes(StandardCharsets.US_ASCII);
+                byte[] mine = ("" + texts.hashCode()).getBytes(StandardCharsets.US_ASCII);
                 byte[][] all = job.exchange("texts", mine);
                 for (int process = 1; process < all.length; process++) {
                     if (!Arrays.equals(all[process], all[0])) {
                         throw new BadInputException(
-                                "Processes 0 and %d have different texts or --batch: start all"
-                                        + " processes with the same options",
+                                "Processes 0 and %d have different texts: start all processes with"
+                                        + " the same options",
                                 process);
                     }
                 }

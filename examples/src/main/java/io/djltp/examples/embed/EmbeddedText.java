@@ -27,12 +27,6 @@ final class EmbeddedText {
     /** The time of all vectors of the list, without loading the model. */
     @Nullable Double seconds;
 
-    @SerializedName("onnx_seconds")
-    @Nullable Double onnxSeconds; // with --compare
-
-    @SerializedName("largest_difference")
-    @Nullable Double largestDifference; // with --compare
-
     EmbeddedText(String text) {
         this.text = text;
     }
@@ -44,15 +38,6 @@ final class EmbeddedText {
             sum += (double) vector[i] * other.vector[i];
         }
         return sum;
-    }
-
-    /** Returns the largest difference of two numbers at the same place; NaN if there is one. */
-    static double largestDifference(float[] one, float[] other) {
-        double largest = 0;
-        for (int i = 0; i < one.length; i++) {
-            largest = Math.max(largest, Math.abs((double) one[i] - other[i])); // NaN stays
-        }
-        return largest;
     }
 
     /** Prints the cosines of all pairs, or of many texts each with the one that is closest. */

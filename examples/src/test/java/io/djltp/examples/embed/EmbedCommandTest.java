@@ -38,12 +38,9 @@ public class EmbedCommandTest {
                         folder.resolve("texts.txt").toString(),
                         "--tp",
                         "3",
-                        "--batch",
-                        "2",
-                        "--compare",
                         "--json",
                         json.toString());
-        run.assertPrints(0, "Cosine similarity", "3 ranks", "ONNX Runtime");
+        run.assertPrints(0, "Cosine similarity", "3 ranks");
         JsonArray list = JsonParser.parseString(Files.readString(json)).getAsJsonArray();
         assertEquals(list.size(), 3);
         String[] texts = {"The cat sits outside", "A dog barks.", "Ein Hund bellt."};
@@ -62,7 +59,5 @@ public class EmbedCommandTest {
         assertEquals(once.get("ranks").getAsInt(), 3);
         assertEquals(once.get("collectives_per_layer").getAsInt(), 2);
         assertTrue(once.get("seconds").getAsDouble() > 0);
-        assertTrue(once.get("onnx_seconds").getAsDouble() > 0);
-        assertTrue(once.get("largest_difference").getAsDouble() < 1e-5);
     }
 }

@@ -93,7 +93,7 @@ public class MiniLmTest {
                 assertEquals(actual.size(), expected.get(i).length);
                 for (int k = 0; k < actual.size(); k++) {
                     assertEquals(
-                            EmbeddedText.largestDifference(actual.get(k), expected.get(i)[k]),
+                            OnnxReference.largestDifference(actual.get(k), expected.get(i)[k]),
                             0,
                             TOLERANCE);
                 }
@@ -128,7 +128,7 @@ public class MiniLmTest {
             List<float[]> actual = predictor.batchPredict(batches.get(0));
             for (int i = 0; i < actual.size(); i++) {
                 float[] vector = expected.get(0)[i];
-                assertEquals(EmbeddedText.largestDifference(actual.get(i), vector), 0, TOLERANCE);
+                assertEquals(OnnxReference.largestDifference(actual.get(i), vector), 0, TOLERANCE);
             }
         }
     }

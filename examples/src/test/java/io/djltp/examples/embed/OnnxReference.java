@@ -99,6 +99,15 @@ final class OnnxReference implements AutoCloseable {
         return unit;
     }
 
+    /** Returns the largest difference of two numbers at the same place; NaN if there is one. */
+    static double largestDifference(float[] one, float[] other) {
+        double largest = 0;
+        for (int i = 0; i < one.length; i++) {
+            largest = Math.max(largest, Math.abs((double) one[i] - other[i])); // NaN stays
+        }
+        return largest;
+    }
+
     /** {@inheritDoc} */
     @Override
     public void close() throws OrtException {
