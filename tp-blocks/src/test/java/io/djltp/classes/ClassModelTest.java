@@ -22,6 +22,7 @@ import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
 import io.djltp.classes.ClassModel.Objective;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
 import io.djltp.zoo.RankedNetwork;
 
@@ -261,8 +262,7 @@ public class ClassModelTest {
     public void aWrongBodyIsNamed(String body, String message) throws IOException {
         String sizes = "{'features': 'DENSE', 'hidden': [], 'objective': 'SOFTMAX', 'body': %s}";
         Files.writeString(folder.resolve("model.json"), sizes.formatted(body));
-        IOException error = Assert.expectThrows(IOException.class, () -> ClassModel.load(folder));
-        Assert.assertTrue(error.getMessage().contains(message), error.getMessage());
+        Refusals.expect(IOException.class, () -> ClassModel.load(folder), message);
     }
 
     private static List<Classifications> ask(ClassModel model, List<Row> rows) throws Exception {

@@ -423,7 +423,7 @@ public class PretrainedWeightsTest extends TestFolder {
                             model.getBlock()
                                     .initialize(model.getNDManager(), DataType.FLOAT32, INPUT),
                     "are closed: close them after");
-            Assert.expectThrows(IllegalStateException.class, () -> weights.bind(model, INPUT));
+            Refusals.throwsState(() -> weights.bind(model, INPUT));
         }
     }
 
@@ -434,7 +434,7 @@ public class PretrainedWeightsTest extends TestFolder {
                 PretrainedWeights weights =
                         weights(file("weight(4,3)", DataType.FLOAT32), NameMapping.own())) {
             model.setDataType(DataType.BFLOAT16);
-            Assert.expectThrows(IllegalArgumentException.class, () -> weights.load(model, INPUT));
+            Refusals.throwsArgument(() -> weights.load(model, INPUT));
         }
     }
 

@@ -19,7 +19,6 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.loss.Loss;
 
 import com.google.gson.JsonObject;
@@ -32,6 +31,7 @@ import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
+import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -85,11 +85,7 @@ public class WeightExportTest extends TestFolder {
                 NDArray ids = manager.arange(10).toType(DataType.INT64, false);
                 NDList input = new NDList(ids.reshape(SmallModels.INPUT));
                 NDList labels = new NDList(manager.ones(new Shape(2, 5, SmallModels.VOCABULARY)));
-                try (GradientCollector collector = trainer.newGradientCollector()) {
-                    NDList output = trainer.forward(input, labels);
-                    collector.backward(trainer.getLoss().evaluate(labels, output));
-                }
-                trainer.step();
+                TrainingRun.step(trainer, input, labels);
                 write(model.getBlock(), folder, LLAMA);
             }
             try (Model read = load(SmallModels.llama(stacked), folder, LLAMA, SmallModels.INPUT)) {

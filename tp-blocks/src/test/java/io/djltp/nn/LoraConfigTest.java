@@ -12,13 +12,13 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -100,14 +100,7 @@ public class LoraConfigTest {
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, parallel)) {
                 trainer.initialize(new Shape(4, 6, 7));
                 for (int i = 0; i < STEPS; i++) {
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDList labels = new NDList(y);
-                        NDList predictions = trainer.forward(new NDList(x), labels);
-                        NDArray loss = trainer.getLoss().evaluate(labels, predictions);
-                        collector.backward(loss);
-                        losses[i] = loss.getFloat();
-                    }
-                    trainer.step();
+                    losses[i] = TrainingRun.step(trainer, x, y);
                 }
             }
         }

@@ -302,7 +302,7 @@ public class VocabParallelEmbeddingTest {
                         embedding(3).optPaddingIndex(3),
                         embedding(3).optShardingStrategy(ShardingStrategy.columnwise()),
                         embedding(3).optShardingStrategy(ShardingStrategy.replicate()))) {
-            Assert.expectThrows(IllegalArgumentException.class, builder::build);
+            Refusals.throwsArgument(builder::build);
         }
     }
 }

@@ -198,8 +198,7 @@ public class ShardingStrategyTest {
     public void whatABlockResolvesHasNoCut() {
         for (ShardingStrategy strategy : ALL.subList(6, 8)) {
             assertRefused(strategy, new Shape(4, 3), 2, "" + strategy, "(4, 3)", "rowwise()");
-            Assert.expectThrows(
-                    IllegalArgumentException.class, () -> strategy.cut(new Shape(4, 3), 2));
+            Refusals.throwsArgument(() -> strategy.cut(new Shape(4, 3), 2));
         }
     }
 
@@ -214,7 +213,7 @@ public class ShardingStrategyTest {
                     () -> ShardingStrategy.segmented(0),
                     () -> AxisPart.heads(Cut.ofLengths(4, 0), 2),
                 }) {
-            Assert.expectThrows(IllegalArgumentException.class, wrong::run);
+            Refusals.throwsArgument(wrong::run);
         }
     }
 

@@ -23,7 +23,6 @@ import static io.djltp.testing.TrainingRun.weights;
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertNotEquals;
 import static org.testng.Assert.assertTrue;
-import static org.testng.Assert.expectThrows;
 
 import ai.djl.Device;
 import ai.djl.Model;
@@ -421,8 +420,7 @@ public class ManyLabelsEqualPyTorchTest {
         assertThrows(TENSOR_2.clippedTo(1), inLoss, "optGradientClipNorm", 1);
         assertThrows(TENSOR_2.scaledBy(LossScaling.builder().build()), inLoss, "optLossScaling", 1);
         assertThrows(TENSOR_2, inLoss, "call trainer.step() before the next loss", 2);
-        expectThrows(
-                IllegalArgumentException.class,
+        Refusals.throwsArgument(
                 () -> ENTROPY.network(head -> head.optUpdateInLoss(true).optFusedLoss(false)));
         TrainingRun.of(
                 TENSOR_2,

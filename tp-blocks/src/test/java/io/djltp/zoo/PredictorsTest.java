@@ -25,6 +25,7 @@ import ai.djl.util.Utils;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.RankThreads;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Refusals;
 import io.djltp.training.ParallelPredictor;
 
 import org.testng.annotations.AfterClass;
@@ -204,7 +205,7 @@ public class PredictorsTest {
     @Test(timeOut = 60_000)
     public void aModelThatIsRefusedLeavesNoRanks() throws InterruptedException {
         for (Object degree : new Object[] {14, "none"}) {
-            expectThrows(IllegalArgumentException.class, () -> load(folder, degree));
+            Refusals.throwsArgument(() -> load(folder, degree));
             ranks.assertCount(0);
         }
         Thread.currentThread().interrupt();

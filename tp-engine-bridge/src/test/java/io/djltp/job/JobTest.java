@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import io.djltp.testing.Refusals;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -153,8 +155,7 @@ public class JobTest {
             Jobs.closeAll(jobs);
             Jobs.closeAll(jobs);
             for (Job job : jobs) {
-                Assert.expectThrows(
-                        IllegalStateException.class, () -> job.exchange("x", new byte[0]));
+                Refusals.throwsState(() -> job.exchange("x", new byte[0]));
                 Assert.assertNull(job.awaitFailure(Duration.ofSeconds(60)));
                 job.fail(job.getFirstRank(), new RuntimeException("too late"));
             }

@@ -59,9 +59,7 @@ public class PrecisionTest {
             Float32Products.set(Precision.FLOAT32, Device.cpu());
         }
         Assert.assertEquals(Float32Products.get(), Precision.FLOAT32);
-        Assert.expectThrows(
-                IllegalArgumentException.class,
-                () -> Float32Products.set(Precision.FLOAT16, Device.cpu()));
+        Refusals.throwsArgument(() -> Float32Products.set(Precision.FLOAT16, Device.cpu()));
     }
 
     /** Linux lists what libtorch asks the processor for. */
@@ -111,6 +109,6 @@ public class PrecisionTest {
                         "needs a GPU of compute capability 8.0 or above, and libtorch does not find"
                                 + " out that of gpu(77) ("),
                 why);
-        Assert.expectThrows(IllegalArgumentException.class, () -> Precision.FLOAT16.check(gpu));
+        Refusals.throwsArgument(() -> Precision.FLOAT16.check(gpu));
     }
 }

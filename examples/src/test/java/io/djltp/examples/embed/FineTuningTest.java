@@ -3,10 +3,7 @@ package io.djltp.examples.embed;
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
@@ -18,6 +15,7 @@ import io.djltp.llm.EncoderBody;
 import io.djltp.llm.zoo.MiniLmFolder;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TestFolder;
+import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import morfologik.stemming.Dictionary;
@@ -99,14 +97,8 @@ public class FineTuningTest {
                     new ParallelTrainer(model.getModel(), config, parallel)) {
                 trainer.initialize(model.getInputShapes(BATCH));
                 for (Batch batch : trainer.iterateDataset(data.newDataset(BATCH, false, 1))) {
-                    try (batch;
-                            GradientCollector collector = trainer.newGradientCollector()) {
-                        NDList predictions = trainer.forward(batch.getData(), batch.getLabels());
-                        NDArray loss = trainer.getLoss().evaluate(batch.getLabels(), predictions);
-                        collector.backward(loss);
-                        losses.add(loss.getFloat());
-                    }
-                    trainer.step();
+                    losses.add(TrainingRun.step(trainer, batch.getData(), batch.getLabels()));
+                    batch.close();
                 }
             }
             return losses;

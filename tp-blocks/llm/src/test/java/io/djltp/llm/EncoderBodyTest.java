@@ -19,6 +19,7 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
+import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -105,14 +106,8 @@ public class EncoderBodyTest {
             try (ParallelTrainer trainer = new ParallelTrainer(model.getModel(), config, ranks)) {
                 trainer.initialize(model.getInputShapes(BATCH));
                 for (Batch batch : trainer.iterateDataset(data.newDataset(BATCH, true, 1))) {
-                    try (batch;
-                            var collector = trainer.newGradientCollector()) {
-                        NDList predictions = trainer.forward(batch.getData(), batch.getLabels());
-                        NDArray loss = trainer.getLoss().evaluate(batch.getLabels(), predictions);
-                        collector.backward(loss);
-                        losses.add(loss.getFloat());
-                    }
-                    trainer.step();
+                    losses.add(TrainingRun.step(trainer, batch.getData(), batch.getLabels()));
+                    batch.close();
                 }
             }
             if (out != null) {

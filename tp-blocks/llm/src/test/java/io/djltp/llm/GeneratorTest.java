@@ -14,6 +14,7 @@ import io.djltp.llm.GeneratedToken.LogProbability;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
@@ -440,7 +441,7 @@ public class GeneratorTest {
         Generator closed = generator(1, 1);
         closed.close();
         closed.close();
-        Assert.expectThrows(IllegalStateException.class, () -> closed.generate("hello", options));
+        Refusals.throwsState(() -> closed.generate("hello", options));
         throwsArgument(() -> generator(7, 1), "7 ranks are more than the 6 query heads.*");
         throwsArgument(
                 () -> Generator.builder().setModel(model).optMaxLength(401).build(),

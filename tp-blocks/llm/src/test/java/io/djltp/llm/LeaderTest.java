@@ -7,6 +7,7 @@ import io.djltp.launch.Launcher;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
@@ -67,14 +68,13 @@ public class LeaderTest {
                                                     .build())
                                     .build()) {
                 if (job.getProcess() > 0) {
-                    Assert.expectThrows(
-                            IllegalStateException.class,
+                    Refusals.throwsState(
                             () -> generator.generateIds(List.of(PROMPTS[0]), options(tokens)));
                     generator.follow();
                     Files.writeString(file, "\"followed\"");
                     return;
                 }
-                Assert.expectThrows(IllegalStateException.class, generator::follow);
+                Refusals.throwsState(generator::follow);
                 List<String> texts = generate(generator, tokens, file);
                 Files.writeString(file, new Gson().toJson(texts));
                 Thread.sleep(TIMEOUT.plusSeconds(2).toMillis()); // an idle server

@@ -1,5 +1,7 @@
 package io.djltp.spark;
 
+import io.djltp.testing.Refusals;
+
 import io.djltp.rank.ParallelMode;
 
 import org.apache.spark.TaskContext;
@@ -356,11 +358,7 @@ public class TensorParallelSparkTest extends OnSpark {
 
     @Test(timeOut = 60_000)
     public void theRowsMustBeInAsManyPartitionsAsTasks() {
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> ranks(2).run(numbers(1, 2, 3), (ranks, rows) -> 0));
-        Assert.assertTrue(e.getMessage().contains("3 partitions"), e.getMessage());
+        Refusals.throwsArgument(() -> ranks(2).run(numbers(1, 2, 3), (ranks, rows) -> 0), "3 partitions");
     }
 
     /** Ends the executor of the second row, the first time. */

@@ -10,7 +10,6 @@ import static io.djltp.testing.TrainerKind.PLAIN;
 import static io.djltp.testing.TrainerKind.TENSOR_2;
 
 import static org.testng.Assert.assertEquals;
-import static org.testng.Assert.expectThrows;
 
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
@@ -152,8 +151,7 @@ public class LearningRatesTest {
         rates.next(parameters, Parameter::getId);
         var counts = rates.getCounts();
         bad.add(parameters.get(2).getId());
-        expectThrows(
-                IllegalArgumentException.class, () -> rates.next(parameters, Parameter::getId));
+        throwsArgument(() -> rates.next(parameters, Parameter::getId));
         assertEquals(rates.getCounts(), counts);
         bad.clear();
         rates.next(parameters, Parameter::getId);

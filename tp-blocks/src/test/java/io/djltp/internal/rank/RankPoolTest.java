@@ -16,6 +16,7 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Refusals;
 
 import org.testng.annotations.Test;
 
@@ -148,7 +149,7 @@ public class RankPoolTest {
                 });
         closed.join();
         assertTrue(pool.isStopped());
-        expectThrows(IllegalStateException.class, () -> pool.run(ParallelContext::getRank));
+        Refusals.throwsState(() -> pool.run(ParallelContext::getRank));
     }
 
     /** In DATA mode a rank has the layers for itself, in TENSOR mode the batch. */

@@ -11,6 +11,7 @@ import io.djltp.llm.Generation;
 import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.Generator;
 import io.djltp.rank.RankFailedException;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
@@ -586,10 +587,10 @@ public class ModelServerTest {
     @Test
     public void wrongSettingsThrow() throws Exception {
         ModelServer.Builder builder = ModelServer.builder();
-        Assert.expectThrows(IllegalArgumentException.class, builder::build);
-        Assert.expectThrows(IllegalArgumentException.class, () -> builder.optPort(65536));
-        Assert.expectThrows(IllegalArgumentException.class, () -> builder.optMaxQueue(-1));
-        Assert.expectThrows(IllegalArgumentException.class, () -> builder.optApiKey(" "));
+        Refusals.throwsArgument(builder::build);
+        Refusals.throwsArgument(() -> builder.optPort(65536));
+        Refusals.throwsArgument(() -> builder.optMaxQueue(-1));
+        Refusals.throwsArgument(() -> builder.optApiKey(" "));
         try (ModelServer server = ModelServer.builder().setPath(Path.of("none")).build()) {
             Assert.expectThrows(IOException.class, server::start);
         }

@@ -1,5 +1,7 @@
 package io.djltp.spark.ml;
 
+import io.djltp.testing.Refusals;
+
 import org.apache.spark.ml.feature.StringIndexer;
 import org.apache.spark.ml.param.ParamMap;
 import org.apache.spark.sql.Dataset;
@@ -88,7 +90,6 @@ public class ColumnNamesTest extends OnThreeClasses {
     }
 
     private static void refused(String message, Assert.ThrowingRunnable action) {
-        IllegalArgumentException e = Assert.expectThrows(IllegalArgumentException.class, action);
-        Assert.assertTrue(e.getMessage().contains(message), e.getMessage());
+        Refusals.throwsArgument(action, message);
     }
 }

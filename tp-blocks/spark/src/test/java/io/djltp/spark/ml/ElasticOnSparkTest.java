@@ -1,5 +1,7 @@
 package io.djltp.spark.ml;
 
+import io.djltp.testing.Refusals;
+
 import io.djltp.spark.OnSpark;
 import io.djltp.spark.SparkJobException;
 
@@ -84,11 +86,7 @@ public class ElasticOnSparkTest extends OnSpark {
         Assert.assertEquals(model.network().parameters(), undisturbed.network().parameters());
         Assert.assertEquals(model.getTrainingLosses(), undisturbed.getTrainingLosses());
 
-        RuntimeException other =
-                Assert.expectThrows(
-                        RuntimeException.class, () -> classifier.fit(rows.filter("label < 6")));
-        Assert.assertTrue(
-                other.getMessage().contains("is of another training: "), other.getMessage());
+        Refusals.expect(RuntimeException.class, () -> classifier.fit(rows.filter("label < 6")), "is of another training: ");
     }
 
     /**

@@ -1,5 +1,7 @@
 package io.djltp.spark.ml;
 
+import io.djltp.testing.Refusals;
+
 import io.djltp.spark.OnSpark;
 import io.djltp.spark.SparkJobException;
 
@@ -113,8 +115,8 @@ public class TuningTest extends OnSpark {
     public void parametersAreCheckedAndACopyHasTheName() {
         ParallelClassifier classifier = classifier();
         Assert.assertEquals(classifier.copy(new ParamMap()).uid(), classifier.uid());
-        Assert.expectThrows(IllegalArgumentException.class, () -> classifier.setEpochs(0));
-        Assert.expectThrows(IllegalArgumentException.class, () -> classifier.setMaxAttempts(0));
+        Refusals.throwsArgument(() -> classifier.setEpochs(0));
+        Refusals.throwsArgument(() -> classifier.setMaxAttempts(0));
     }
 
     @Test(timeOut = 120_000)
