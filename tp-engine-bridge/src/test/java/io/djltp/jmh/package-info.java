@@ -1,2 +1,2 @@
-/** Benchmarks of small pieces, with JMH. They are not tests: see docs/performance.md. */
+/** A benchmark of Adam, with JMH. It is no test. */
 package io.djltp.jmh;
