@@ -377,7 +377,7 @@ final class TensorReader {
             while (target.hasRemaining()) {
                 if (channel.read(target, start + target.position()) < 0) {
                     throw new EOFException(
-                            "%s ends at byte %s now".formatted(path, (start + target.position())));
+                            "%s ends at byte %s now".formatted(path, start + target.position()));
                 }
             }
             List<String> damages = new ArrayList<>();

@@ -120,12 +120,12 @@ final class ConfigFields {
             throw new FileNotFoundException(
                     "There is no %s%s%s"
                             .formatted(
-                                    (noFolder ? "folder with " : ""),
+                                    noFolder ? "folder with " : "",
                                     file.toAbsolutePath(),
-                                    (adapter
+                                    adapter
                                             ? ". PEFT writes it beside adapter_model.safetensors"
                                             : ": a folder of Hugging Face has it beside model.safetensors."
-                                                    + " A GGUF file cannot be read")));
+                                                    + " A GGUF file cannot be read"));
         }
         return new ConfigFields(file, parse(file, JsonObject.class));
     }

@@ -471,9 +471,9 @@ public class ForwardPass {
                     block,
                     cut,
                     slice.getShape(),
-                    (layout != null
+                    layout != null
                             ? ", cut as " + layout.cut()
-                            : placement.region().isShard() ? ", a slice" : ", which is whole"));
+                            : placement.region().isShard() ? ", a slice" : ", which is whole");
         }
         return put(raw.reshape(raw.getShape()), placement.taken());
     }

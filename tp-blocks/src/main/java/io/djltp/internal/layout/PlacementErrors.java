@@ -54,13 +54,13 @@ final class PlacementErrors {
                         + " shuffle, true), or choose a batch size that leaves two rows for each"
                         + " rank%s",
                 rows,
-                (rows == 1 ? " row" : " rows"),
-                (ranks == 1 ? "" : ", and each of " + ranks + " ranks normalizes its own"),
-                (rows < 2
+                rows == 1 ? " row" : " rows",
+                ranks == 1 ? "" : ", and each of " + ranks + " ranks normalizes its own",
+                rows < 2
                         ? ""
                         : "; or use io.djltp.nn.SyncBatchNorm (in a plan,"
                                 + " Style.batchNorm()), which takes the statistics of the"
-                                + " whole batch, or TENSOR mode"));
+                                + " whole batch, or TENSOR mode");
     }
 
     static IllegalArgumentException read(String name, Placement placement, Shape shape) {
@@ -146,9 +146,9 @@ final class PlacementErrors {
                         + " becomes of a row lie together: not x.concat(y, 0), but x.stack(y, 1)"
                         + " and then reshape(-1, ..), with labels in that order, or an output for"
                         + " each; or use TENSOR mode",
-                (placement.reordered() == null
+                placement.reordered() == null
                         ? "a swapAxes, a transpose or a reshape"
-                        : placement.reordered()),
+                        : placement.reordered(),
                 shape);
     }
 

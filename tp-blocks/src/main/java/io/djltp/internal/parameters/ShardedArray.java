@@ -129,7 +129,7 @@ public final class ShardedArray implements InvocationHandler {
                                 + " read the output of trainer.evaluate(...), or let a"
                                 + " ColumnParallelLinear with optGatherOutput(true) be the last"
                                 + " layer.")
-                        .formatted(shape, where(), (ofHead ? "" : " by class"), method.getName()));
+                        .formatted(shape, where(), ofHead ? "" : " by class", method.getName()));
     }
 
     private synchronized NDArray whole(Supplier<NDArray> made) {

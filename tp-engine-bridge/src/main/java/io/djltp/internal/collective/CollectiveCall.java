@@ -522,15 +522,15 @@ public final class CollectiveCall {
                         + " settings?%s%s")
                 .formatted(
                         all,
-                        (terms > 1
+                        terms > 1
                                 ? " Freeze and thaw the same parameters on all processes, before the same"
                                         + " step."
-                                : ""),
-                        (all.contains(CLOSE)
+                                : "",
+                        all.contains(CLOSE)
                                 ? " One in "
                                         + CLOSE
                                         + " has come to its end before the others, or an exception in the"
                                         + " caller's code has led it there: see the output of its process"
-                                : ""));
+                                : "");
     }
 }
