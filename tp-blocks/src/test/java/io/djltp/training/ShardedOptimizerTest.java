@@ -8,6 +8,7 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.Refusals.logged;
 import static io.djltp.testing.TrainerKind.DATA_1;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.DATA_3;
@@ -124,6 +125,17 @@ public class ShardedOptimizerTest {
     @Test(dataProvider = "rules", timeOut = 60_000)
     public void noBitDiffers(String rule, TrainerKind kind) {
         assertSame(kind, RULES.get(rule), ShardedOptimizerTest::network, 1);
+    }
+
+    /** Who asks for it where it does nothing is told once. */
+    @Test(timeOut = 60_000)
+    public void isOfNoEffect() {
+        for (String rule : List.of("sgd", "adam")) {
+            String said =
+                    logged(() -> train(DATA_2.sharded(), network(), RULES.get(rule).get(), 1));
+            int times = said.split("optShardOptimizer\\(true\\) has no effect", -1).length - 1;
+            Assert.assertEquals(times, "sgd".equals(rule) ? 1 : 0, said);
+        }
     }
 
     @DataProvider

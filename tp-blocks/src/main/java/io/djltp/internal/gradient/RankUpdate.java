@@ -24,6 +24,8 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.sharding.ShardingStrategy;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
 import java.util.Comparator;
@@ -36,6 +38,8 @@ import java.util.Set;
 /** A rank's update of its shards and replicas. */
 public final class RankUpdate implements AutoCloseable {
 
+    private static final Logger logger = LoggerFactory.getLogger(RankUpdate.class);
+
     private final ParallelParameters parameters;
     private final GradientGroups groups;
     private final List<OptimizerState> states = new ArrayList<>(); // of the ranks of this process
@@ -45,6 +49,7 @@ public final class RankUpdate implements AutoCloseable {
     private final boolean measured; // whether their norm is known before the update
     private final boolean limited; // whether gradients are limited by their norm
     private final boolean sharedOut; // whether ranks of a group each update a part
+    private boolean checked; // whether they can
     private final float[] factors; // of the gradients of the ranks, in this step
 
     /**
@@ -66,6 +71,7 @@ public final class RankUpdate implements AutoCloseable {
         float limit = limited ? config.getGradientClipNorm() : Float.POSITIVE_INFINITY;
         measured = limited || config.getLossScaling() != null;
         sharedOut = config.isOptimizerSharded() && StateKind.areOfElements(optimizer);
+        checked = !config.isOptimizerSharded();
         norm = new GlobalNorm(parameters, limit);
         factors = new float[ranks.size()];
         this.parameters = parameters;
@@ -112,9 +118,21 @@ public final class RankUpdate implements AutoCloseable {
             boolean part = sharers(context, parameter) != null;
             gradients.add(new GradientBuckets.Member(parameter, value, group, null, part));
         }
+        if (!checked && context.getLocalIndex() == 0) {
+            checked = true;
+            warnOfWhole(gradients);
+        }
         GradientBuckets sums = buckets.get(context.getLocalIndex());
         sums.start(gradients);
         return sums;
+    }
+
+    private static void warnOfWhole(List<GradientBuckets.Member> gradients) {
+        if (gradients.stream().noneMatch(GradientBuckets.Member::sharedOut)) {
+            logger.warn(
+                    "optShardOptimizer(true) has no effect: the optimizer keeps no state of"
+                            + " elements, or no parameter is trained by several ranks alike");
+        }
     }
 
     /**

@@ -6,6 +6,7 @@ import io.djltp.internal.collective.GroupFailure;
 
 import org.bytedeco.pytorch.Tensor;
 
+import java.nio.FloatBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -38,6 +39,9 @@ final class LocalBarrier {
     /** What each rank gives to the present operation, flat, until it has left. */
     final Tensor[] inputs;
 
+    /** The same, where each rank reduces a short range of it. */
+    final FloatBuffer[] floats;
+
     final GroupFailure failure;
     private final Map<Integer, LocalBarrier> parts = new HashMap<>(); // of the present split
     private final Place[] places; // of the ranks in the present split
@@ -63,6 +67,7 @@ final class LocalBarrier {
         Arrays.fill(latest, -1);
         mailboxes = new SmallMessages.Mailbox[ranks.length];
         inputs = new Tensor[ranks.length];
+        floats = new FloatBuffer[ranks.length];
         // a processor that one rank keeps busy while it waits may be that of the rank it waits for
         meeting = new SpinBarrier(ranks.length, worldSize <= PROCESSORS, failure::isSet);
         wake = meeting::wake;

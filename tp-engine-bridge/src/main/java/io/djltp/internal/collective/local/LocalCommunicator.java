@@ -1,5 +1,7 @@
 package io.djltp.internal.collective.local;
 
+import ai.djl.ndarray.types.DataType;
+
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
@@ -11,9 +13,11 @@ import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.collective.GroupFailure;
 import io.djltp.internal.torch.TensorView;
 
+import org.bytedeco.javacpp.FloatPointer;
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
 
+import java.nio.FloatBuffer;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -36,6 +40,8 @@ public final class LocalCommunicator extends AbstractCommunicator {
     public static final Duration DEFAULT_TIMEOUT = Duration.ofMinutes(5);
 
     private final LocalBarrier barrier;
+    private static final int SHORT = 1 << 10; // elements of a rank
+
     private final BlockReduction reduction = new BlockReduction();
     private final SmallMessages small;
     private final AtomicBoolean closed = new AtomicBoolean();
@@ -103,6 +109,10 @@ public final class LocalCommunicator extends AbstractCommunicator {
         try (PointerScope scope = new PointerScope()) { // to be closed when the others have read
             if (sends) {
                 barrier.inputs[getRank()] = flat(call.getInput());
+                if (isShort(call)) {
+                    FloatPointer floats = new FloatPointer(barrier.inputs[getRank()].data_ptr());
+                    barrier.floats[getRank()] = floats.capacity(call.getInput().size()).asBuffer();
+                }
             }
             CollectiveCall[] calls = barrier.meet(getRank(), call);
             if (sends) {
@@ -134,9 +144,27 @@ public final class LocalCommunicator extends AbstractCommunicator {
         }
     }
 
+    /** Returns whether an operation of libtorch would take longer than what it computes. */
+    private boolean isShort(CollectiveCall call) {
+        long share = call.getInput().size() / getSize();
+        return call.getCollective() == Collective.ALL_REDUCE
+                && call.getDataType() == DataType.FLOAT32
+                && share > 0
+                && share <= SHORT;
+    }
+
     private void allReduce(CollectiveCall call) {
         Tensor[] all = barrier.inputs;
         ShardRange share = ShardRange.balanced(call.getInput().size(), getRank(), getSize());
+        if (isShort(call)) {
+            int start = (int) share.start();
+            int length = (int) share.length();
+            float[] sum = small.reduceFloats(barrier.floats, start, length, call.getOp());
+            for (FloatBuffer to : barrier.floats) {
+                to.put(start, sum, 0, length);
+            }
+            return;
+        }
         reduction.reduce(all, share.start(), share.length(), call.getOp(), all, share.start());
     }
 

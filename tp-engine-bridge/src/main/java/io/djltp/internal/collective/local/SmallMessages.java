@@ -14,6 +14,7 @@ import org.bytedeco.javacpp.Pointer;
 
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
 import java.util.Arrays;
 
 /**
@@ -148,16 +149,26 @@ final class SmallMessages {
 
     /** Reduces floats on Java's arrays, whose loops the virtual machine vectorizes. */
     private void reduceFloats(Pointer to, int start, int length, ReduceOp op) {
+        FloatBuffer[] from = new FloatBuffer[mailboxes.length];
+        Arrays.setAll(from, i -> mailboxes[i].place(parity).asFloatBuffer());
+        new FloatPointer(to).put(reduceFloats(from, start, length, op), 0, length);
+    }
+
+    /**
+     * Reduces a range of floats, and returns the result, which is there until the next one: without
+     * a call of libtorch for each of the ranks.
+     */
+    float[] reduceFloats(FloatBuffer[] from, int start, int length, ReduceOp op) {
         if (floatSum.length < length) {
             floatSum = new float[length];
             floats = new float[length];
         }
-        mailboxes[0].place(parity).asFloatBuffer().get(start, floatSum, 0, length);
-        for (int i = 1; i < mailboxes.length; i++) {
-            mailboxes[i].place(parity).asFloatBuffer().get(start, floats, 0, length);
+        from[0].get(start, floatSum, 0, length);
+        for (int i = 1; i < from.length; i++) {
+            from[i].get(start, floats, 0, length);
             add(floatSum, floats, length, op);
         }
-        new FloatPointer(to).put(floatSum, 0, length);
+        return floatSum;
     }
 
     private static void add(float[] sum, float[] more, int length, ReduceOp op) {

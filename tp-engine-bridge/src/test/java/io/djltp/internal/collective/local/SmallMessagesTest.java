@@ -22,7 +22,7 @@ public class SmallMessagesTest {
 
     @DataProvider
     public static Object[][] sizes() {
-        return new Object[][] {{1}, {2}, {3}, {4}};
+        return new Object[][] {{1}, {2}, {3}, {4}, {6}};
     }
 
     @Test(dataProvider = "sizes", timeOut = 120_000)
