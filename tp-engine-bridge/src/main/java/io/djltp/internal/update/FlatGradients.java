@@ -8,11 +8,13 @@ import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Tensor;
+import org.bytedeco.pytorch.TensorVector;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.function.IntFunction;
 import java.util.function.IntPredicate;
 
 /**
@@ -34,6 +36,8 @@ public final class FlatGradients implements AutoCloseable {
     private final List<List<ShardRange>> parts; // by weight, of each rank
     private final List<List<Tensor>> pieces = new ArrayList<>(); // of the flat tensor, as the parts
     private final List<Tensor> views = new ArrayList<>(); // of this rank's pieces
+    private final @Nullable TensorVector[] weights; // as the parts, from step to step
+    private final long[] memory; // where each was
     private final long[] shares; // elements of each rank
     private final int rank;
 
@@ -50,6 +54,8 @@ public final class FlatGradients implements AutoCloseable {
 
     private FlatGradients(List<NDArray> weights, int ranks, int rank, boolean over) {
         this.rank = rank;
+        this.weights = new TensorVector[weights.size()];
+        memory = new long[weights.size()];
         parts = weights.stream().map(each -> ranges(each, ranks)).toList();
         shares = new long[ranks];
         parts.forEach(each -> Arrays.setAll(shares, i -> shares[i] + each.get(i).length()));
@@ -132,7 +138,7 @@ public final class FlatGradients implements AutoCloseable {
                 pieces.get(k).forEach(Tensor::zero_);
             }
         }
-        copy(gradients, part -> true, true);
+        copy(k -> gradients.get(k) == null ? null : parts(k, gradients.get(k)), i -> true, true);
     }
 
     /**
@@ -141,7 +147,7 @@ public final class FlatGradients implements AutoCloseable {
      * @param weights all weights
      */
     public void setOwn(List<NDArray> weights) {
-        copy(views(weights), part -> part == rank, true);
+        copy(k -> kept(k, weights.get(k)), i -> i == rank, true);
     }
 
     /**
@@ -150,7 +156,7 @@ public final class FlatGradients implements AutoCloseable {
      * @param gradients those of all weights, in their shapes
      */
     public void copyTo(List<NDArray> gradients) {
-        copy(views(gradients), part -> true, false);
+        copy(k -> parts(k, TensorView.of(gradients.get(k))), i -> true, false);
     }
 
     /**
@@ -159,29 +165,42 @@ public final class FlatGradients implements AutoCloseable {
      * @param weights all weights, contiguous
      */
     public void copyOthersTo(List<NDArray> weights) {
-        copy(views(weights), part -> part != rank, false);
+        copy(k -> kept(k, weights.get(k)), i -> i != rank, false);
     }
 
-    private static List<TensorView> views(List<NDArray> arrays) {
-        return arrays.stream().map(TensorView::of).toList();
+    /** Returns an array as it is laid out here: as it is, or cut into the parts of the ranks. */
+    private TensorVector parts(int place, TensorView array) {
+        if (shares.length == 1) {
+            return new TensorVector(array.tensor());
+        }
+        long[] lengths = parts.get(place).stream().mapToLong(ShardRange::length).toArray();
+        return array.tensor().reshape(-1).split_with_sizes(lengths, 0);
     }
 
-    private void copy(
-            List<? extends @Nullable TensorView> arrays, IntPredicate copied, boolean in) {
+    /** Returns the same of a weight, which is cut again only if it has moved. */
+    private TensorVector kept(int place, NDArray weight) {
+        TensorView view = TensorView.of(weight);
+        TensorVector before = weights[place];
+        if (before == null || memory[place] != view.address()) {
+            if (before != null) {
+                before.close();
+            }
+            before = parts(place, view).retainReference();
+            weights[place] = before;
+            memory[place] = view.address();
+        }
+        return before;
+    }
+
+    private void copy(IntFunction<@Nullable TensorVector> arrays, IntPredicate copied, boolean in) {
         try (TorchScope scope = TorchScope.withoutGraph()) {
             List<Tensor[]> pairs = new ArrayList<>();
-            for (int k = 0; k < arrays.size(); k++) {
-                TensorView array = arrays.get(k);
+            for (int k = 0; k < views.size(); k++) {
+                TensorVector array = arrays.apply(k);
                 for (int i = 0; array != null && i < shares.length; i++) {
-                    ShardRange range = parts.get(k).get(i);
-                    if (range.length() > 0 && copied.test(i)) {
-                        Tensor all = array.tensor();
-                        Tensor piece = pieces.get(k).get(i);
-                        Tensor here = shares.length == 1 ? piece.view_as(all) : piece;
-                        Tensor there =
-                                shares.length == 1
-                                        ? all
-                                        : all.reshape(-1).narrow(0, range.start(), range.length());
+                    if (parts.get(k).get(i).length() > 0 && copied.test(i)) {
+                        Tensor here = shares.length == 1 ? views.get(k) : pieces.get(k).get(i);
+                        Tensor there = array.get(i);
                         pairs.add(in ? new Tensor[] {here, there} : new Tensor[] {there, here});
                     }
                 }
@@ -244,6 +263,11 @@ public final class FlatGradients implements AutoCloseable {
         views.clear();
         pieces.forEach(each -> each.forEach(Tensor::close));
         pieces.clear();
+        for (TensorVector each : weights) {
+            if (each != null) {
+                each.close();
+            }
+        }
         own.close();
         flat.close();
     }
