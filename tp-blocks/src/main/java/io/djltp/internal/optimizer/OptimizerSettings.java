@@ -125,7 +125,8 @@ public final class OptimizerSettings {
     }
 
     private static boolean isRead(Class<?> type) {
-        return type.getName().startsWith("ai.djl.training.") || type == RowwiseAdagrad.class;
+        return type.getName().startsWith("ai.djl.training.")
+                || type.getPackage() == RowwiseAdagrad.class.getPackage();
     }
 
     /**
