@@ -31,7 +31,7 @@ public class PackagesTest {
     /** The packages of both modules of the library, from the lowest to the highest. */
     private static final List<String> BRIDGE =
             List.of(
-                    ("cut environment head internal internal.environment internal.events"
+                    ("internal cut environment head internal.environment internal.events"
                                     + " internal.job internal.libtorch job internal.sockets torch"
                                     + " internal.torch collective internal.collective"
                                     + " internal.collective.local internal.collective.nccl"
