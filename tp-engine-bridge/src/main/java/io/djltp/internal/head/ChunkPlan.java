@@ -1,6 +1,7 @@
 package io.djltp.internal.head;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.OneDnnLinear;
 
 import org.bytedeco.pytorch.Tensor;
 
@@ -23,9 +24,11 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
     /**
      * The bytes that weights and logits of a chunk take together in training on a CPU: twice the
      * second cache of a core, of 512 KiB to 1 MiB. Most of it stays there from one operation to the
-     * next, and there are half as many calls as if all of it did.
+     * next, and there are half as many calls as if all of it did. With oneDNN, whose calls cost
+     * more, it is twice as much.
      */
-    private static final long TRAINING_BYTES = 2 * secondCache(512L << 10, 1L << 20);
+    private static final long TRAINING_BYTES =
+            (OneDnnLinear.isUsed() ? 4 : 2) * secondCache(512L << 10, 1L << 20);
 
     /**
      * The same of what a chunk has in training in 16 bits: rounded weights, logits, and rounded

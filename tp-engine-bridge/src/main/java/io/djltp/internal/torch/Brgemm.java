@@ -32,7 +32,8 @@ import java.util.Objects;
  * <p>The kernel walks over its left factor, and over what it adds to, in steps that the processor
  * does not foresee, and waits for memory at each. So rows that no cache holds are read before: one
  * walk from the first element to the last, here the sum of squares by MKL, has the rate of the
- * memory, and leaves them in the cache of the core. Zen 5 foresees the steps over a left factor.
+ * memory, and leaves them in the cache of the core. Zen 5 foresees the steps over a left factor
+ * alone.
  */
 public final class Brgemm {
 
@@ -56,7 +57,7 @@ public final class Brgemm {
 
     private static final int[] STEP = {1};
 
-    /** There the walk over a left factor of 1 MiB takes 31 us, and saves the product 9 us. */
+    /** On Zen 5, the walk over a left factor of 1 MiB takes 31 us, and saves the product 9 us. */
     private static final boolean FORESEES_LEFT =
             OneDnnLinear.processor().contains("cpu family\t: 26\n");
 
@@ -301,8 +302,8 @@ public final class Brgemm {
             long to = target.data_ptr().address();
             long factor = right.data_ptr().address();
             long ofRight = packed ? columns : right.stride(0);
-            boolean farLeft = !FORESEES_LEFT && isFar(left);
             boolean farTarget = add && !isNear && isFar(target);
+            boolean farLeft = (farTarget || !FORESEES_LEFT) && isFar(left);
             long most = farLeft || farTarget ? Math.min(mostRows, PREFETCHED_ROWS) : mostRows;
             for (long done = 0, part; done < rows; done += part) {
                 part = Math.min(most, Long.highestOneBit(rows - done));

@@ -7,7 +7,6 @@ import ai.djl.ndarray.types.Shape;
 
 import com.sun.jna.Function;
 import com.sun.jna.Platform;
-import com.sun.jna.Pointer;
 
 import io.djltp.internal.libtorch.LibTorchFunctions;
 import io.djltp.internal.libtorch.ProcessorArithmetic;
@@ -24,7 +23,6 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.Objects;
 import java.util.UUID;
 import java.util.function.Consumer;
 
@@ -63,12 +61,6 @@ public final class OneDnnLinear implements AutoCloseable {
     /** The system property that leaves all products to libtorch when it is {@code libtorch}. */
     private static final String PROPERTY = "io.djltp.products";
 
-    // void at::native::mkldnn_matmul(left, right, target, float beta, float alpha)
-    private static final @Nullable Function MULTIPLY =
-            !"libtorch".equals(System.getProperty(PROPERTY)) && hasFasterKernels()
-                    ? LibTorchFunctions.find("_ZN2at6native13mkldnn_matmulERKNS_6TensorES3_S3_ff")
-                    : null;
-
     /** Whose manager was closed before the graph. */
     private static final List<OneDnnLinear> OUTLIVED = new ArrayList<>();
 
@@ -78,6 +70,21 @@ public final class OneDnnLinear implements AutoCloseable {
     private final List<Hook> hooks = new ArrayList<>();
     private int wanted; // gradients that have not been computed since that of y came
     private @Nullable Tensor above; // the gradient of y, until they are
+
+    /** The function {@code at::native::mkldnn_matmul}, of addresses of tensors. */
+    private static final class Direct {
+
+        static final boolean IS_BOUND =
+                !"libtorch".equals(System.getProperty(PROPERTY))
+                        && hasFasterKernels()
+                        && LibTorchFunctions.bind(
+                                Direct.class, "_ZN2at6native13mkldnn_matmulERKNS_6TensorES3_S3_ff");
+
+        private Direct() {}
+
+        /** Computes {@code target = alpha left right + beta target}. */
+        static native void multiply(long left, long right, long target, float beta, float alpha);
+    }
 
     private OneDnnLinear(Tensor input, Tensor weight, Tensor... saved) {
         this.input = input;
@@ -112,7 +119,7 @@ public final class OneDnnLinear implements AutoCloseable {
      * @return {@code false} if all are libtorch's own
      */
     public static boolean isUsed() {
-        return MULTIPLY != null;
+        return Direct.IS_BOUND;
     }
 
     /**
@@ -245,7 +252,7 @@ public final class OneDnnLinear implements AutoCloseable {
      * @param target what is added to, float32 [m, n], contiguous
      */
     public static void addTransposed(Tensor left, Tensor right, Tensor target) {
-        if (MULTIPLY != null && left.numel() * right.size(1) >= FEWEST_OF_THREAD) {
+        if (isUsed() && left.numel() * right.size(1) >= FEWEST_OF_THREAD) {
             addTransposed(left, right, target, true);
         } else {
             target.addmm_(left.t(), right);
@@ -261,15 +268,7 @@ public final class OneDnnLinear implements AutoCloseable {
             target.addmm_(left, right, new Scalar(add ? 1f : 0f), new Scalar(1f));
             return;
         }
-        Objects.requireNonNull(MULTIPLY)
-                .invokeVoid(
-                        new Object[] {
-                            new Pointer(left.address()),
-                            new Pointer(right.address()),
-                            new Pointer(target.address()),
-                            add ? 1f : 0f,
-                            1f
-                        });
+        Direct.multiply(left.address(), right.address(), target.address(), add ? 1 : 0, 1);
     }
 
     private void hook(Tensor tensor, Consumer<Tensor> action) {
