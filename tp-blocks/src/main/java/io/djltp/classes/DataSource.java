@@ -113,7 +113,9 @@ final class DataSource {
 
     /** Returns fields, whose first row may be their names. */
     private static DataSource table(Builder builder, Format format, Head head) throws IOException {
-        char delimiter = format == Format.CSV ? ',' : '\t';
+        String first = head.firstLine;
+        char comma = first.contains(",") || !first.contains(";") ? ',' : ';';
+        char delimiter = format == Format.CSV ? comma : '\t';
         Split split = format == Format.CSV ? Split.quoted(delimiter) : Split.LINES;
         int separator = builder.separator;
         int stop = split.end(head.bytes, (int) head.begin, head.bytes.length);
@@ -134,7 +136,7 @@ final class DataSource {
             Errors.check(
                     fields.isEmpty() || fields.size() == 2 || builder.skipBadLines > 0,
                     "%s, line 1: expected a label and a text, or the names of fields, found %s. Set"
-                            + " which fields are text and label%s",
+                            + " which fields are text and label (--fields)%s",
                     head.file,
                     fields,
                     builder.format == null ? ", or a format other than " + format : "");
@@ -254,6 +256,10 @@ final class DataSource {
         } else if (FEATURES.matcher(line).matches()) {
             return Format.LIBSVM;
         }
+        Errors.check(
+                !line.matches("\\[\\s*(\\{.*)?"),
+                "%s is a JSON array: write an object a line (jq -c '.[]')",
+                file);
         boolean features = LAST_FEATURE.matcher(line).matches(); // behind what is no label
         if (!features && line.contains("\t")) {
             return Format.TSV;

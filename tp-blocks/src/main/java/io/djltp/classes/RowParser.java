@@ -325,7 +325,7 @@ abstract class RowParser {
 
         Table(char delimiter, int fields, int textField, int labelField, int separator) {
             this.delimiter = (byte) delimiter;
-            quotes = delimiter == ',';
+            quotes = delimiter != '\t';
             this.fields = fields;
             this.textField = textField;
             this.labelField = labelField;
@@ -537,6 +537,8 @@ abstract class RowParser {
                     readLabel(reader, line, from, row);
                 }
                 reader.endArray();
+            } else if (reader.peek() == JsonToken.NULL) {
+                reader.nextNull();
             } else {
                 readLabel(reader, line, from, row);
             }

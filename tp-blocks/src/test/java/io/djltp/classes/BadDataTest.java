@@ -33,6 +33,8 @@ public class BadDataTest {
             {null, "", "is empty"},
             {null, "word", "begins with \"word\", which tells no format: set one of [FASTTEXT, "},
             {null, "\u001f\u008b", "cannot be unpacked behind byte 0 of its text"},
+            {null, "[\n  {\"text\"", "is a JSON array: write an object a line"},
+            {null, "[ {\"text\": \"a\", \"label\": 1}]", "is a JSON array: write an object a line"},
             {null, "1, 2 3:0.5", "tells no format (LIBSVM has commas without spaces between"},
             {
                 null,
@@ -44,7 +46,8 @@ public class BadDataTest {
                 null,
                 "name,shelf,price\n",
                 "line 1: expected a label and a text, or the names of fields, found [name, shelf,"
-                        + " price]. Set which fields are text and label, or a format other than CSV"
+                        + " price]. Set which fields are text and label (--fields), or a format other"
+                        + " than CSV"
             },
             {null, "\u00ff\u00fea", "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"},
             {Format.LIBSVM, "\n\n", "has no rows"},

@@ -82,9 +82,10 @@ public class ClassDataTest {
             {
                 Format.JSONL,
                 "{\"text\": \"a\\n\\u00e4\", \"x\": [{}], \"label\": [\"n\\nm\", 7, \"n\\nm\"]}\n"
-                        + "{\"label\": 7, \"text\": \"\"}\n {\"label\": [], \"text\": \"c\"} ",
+                        + "{\"label\": 7, \"text\": \"\"}\n {\"label\": [], \"text\": \"c\"} \n"
+                        + "{\"text\": \"d\", \"label\": null}",
                 "[n\nm, 7]",
-                "a\n\u00e4 [0, 1]| [1]|c []"
+                "a\n\u00e4 [0, 1]| [1]|c []|d []"
             },
         };
     }
@@ -117,6 +118,14 @@ public class ClassDataTest {
         Assert.assertEquals(data.getClasses().toString(), classes);
         Assert.assertEquals(String.join("|", rowsOf(data)), rows);
         Assert.assertEquals(data.size(), rows.split("\\|").length);
+    }
+
+    /** As spreadsheets write them where numbers have commas. */
+    @Test(timeOut = 60_000)
+    public void semicolonsSeparateToo() throws IOException {
+        Path file = write("text;label\r\n\"x; y, z\";b, c\r\n");
+        file = Files.move(file, file.resolveSibling(file.getFileName() + ".csv"));
+        assertRows(file, Format.CSV, "[b, c]", "x; y, z [0]");
     }
 
     @Test(timeOut = 60_000)
