@@ -1088,6 +1088,10 @@ public final class ParallelClassifier extends Estimator<ParallelClassificationMo
                 getLabelSmoothing());
         double[] margin = getHeadMargin();
         refuse(
+                margin.length > 0 && isOneVsAll(),
+                "headMargin %s needs the loss softmax (setLoss)",
+                Arrays.toString(margin));
+        refuse(
                 margin.length > 0 && getHeadBias(),
                 "headMargin %s needs a head without a bias, whose logits are cosines: call"
                         + " setHeadBias(false)",

@@ -263,6 +263,11 @@ public class ParallelClassifierTest extends OnSpark {
                 rows.selectExpr("cast(array() as array<float>) as features", "number as label")
             },
             {
+                "headMargin \\[16.0, 1.0, 0.2, 0.0\\] needs the loss softmax \\(setLoss\\)",
+                with(each -> each.setHeadMargin(16, 1, 0.2, 0).setLoss("one-vs-all")),
+                numbers("number % 4")
+            },
+            {
                 "headMargin \\[16.0, 1.0, 0.2, 0.0\\] needs a head without a bias, .* call"
                         + " setHeadBias\\(false\\)",
                 with(each -> each.setHeadMargin(16, 1, 0.2, 0)),
