@@ -45,7 +45,7 @@ import java.util.List;
  *
  * <p>A batch may have short bags beside long ones, in place of PyTorch's {@code offsets}: a place
  * that is filled up takes 4 bytes of the input, and 8 with weights, such as 20 MB for 512 bags of
- * which one has 5,000 rows. No row of the table is read for it.
+ * which one has 5,000 rows. No row of the table is read for it, and ranks do not exchange it.
  *
  * <p>A row number that the table does not have throws {@link IllegalArgumentException} on every
  * rank, before anything is looked up; then training goes on. That takes the host one number of the
@@ -98,21 +98,21 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
             rows = DelegatedArray.unwrap(ids);
             places = EmbeddingBags.places(rows, weights);
         }
-        RowGradients.Bags bags =
+        EmbeddingBags bags =
                 width == 0
-                        ? RowGradients.Bags.empty(ids.getShape().get(0))
-                        : new RowGradients.Bags(places, (int) width, weights != null);
-        EmbeddingBags inTable = bags.inTable(own.getShape().get(0));
+                        ? EmbeddingBags.padded(new int[(int) ids.getShape().get(0)], 1, false)
+                        : EmbeddingBags.padded(
+                                places, (int) width * inputs.size(), weights != null);
         boolean trained = training && table.requiresGradient();
         if (context == null) {
-            return new NDList(inTable.sum(own, rows, trained));
+            return new NDList(bags.sum(own, rows, trained));
         }
         if (!trained || !context.isRowSparse()) {
-            NDArray sums = inTable.sum(own, rows, trained);
+            NDArray sums = bags.sum(own, rows, trained);
             return new NDList(context.getPass().enterLike(sums, ids, trained ? table : null));
         }
         // not of the pass: the gradient is wanted when it is over
-        NDArray sums = inTable.sum(own, own, false);
+        NDArray sums = bags.sum(own, own, false);
         sums.setRequiresGradient(true);
         NDArray output = sums.reshape(sums.getShape());
         output.attach(rows.getManager()); // what is computed from it goes with the pass

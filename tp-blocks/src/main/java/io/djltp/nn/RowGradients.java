@@ -38,75 +38,11 @@ import java.util.stream.IntStream;
  */
 final class RowGradients implements AutoCloseable {
 
-    private static final int ONE = Float.floatToRawIntBits(1);
-
     private final Parameter parameter;
     private final List<Leaf> pending = new ArrayList<>();
 
     RowGradients(Parameter parameter) {
         this.parameter = parameter;
-    }
-
-    /**
-     * Bags of row numbers.
-     *
-     * @param places the rows of the bags from 1, of one bag after the other, 0 for none; behind
-     *     each the bits of its weight, if they have weights
-     * @param width the places of a bag
-     * @param weighted whether the rows have weights
-     */
-    record Bags(int[] places, int width, boolean weighted) {
-
-        private static final Bags NONE = new Bags(new int[0], 0, false);
-
-        /** Returns bags without rows. */
-        static Bags empty(long count) {
-            return new Bags(new int[Math.toIntExact(count)], 1, false);
-        }
-
-        EmbeddingBags inTable(long rows) {
-            return new EmbeddingBags(places, numbers(), weighted, rows);
-        }
-
-        int count() {
-            return width == 0 ? 0 : places.length / numbers();
-        }
-
-        /** Returns how many numbers a bag has. */
-        private int numbers() {
-            return weighted ? 2 * width : width;
-        }
-
-        /**
-         * Returns the same bags with more places, and with weights of 1 if they are to have any.
-         */
-        Bags extended(int wider, boolean withWeights) {
-            int from = weighted ? 2 : 1;
-            int to = withWeights ? 2 : 1;
-            if (wider == width && to == from) {
-                return this;
-            }
-            int[] all = new int[count() * wider * to];
-            for (int i = 0; i < places.length; i += from) {
-                int place = i / from;
-                int at = (place / width * wider + place % width) * to;
-                all[at] = places[i];
-                if (withWeights) {
-                    all[at + 1] = weighted ? places[i + 1] : ONE;
-                }
-            }
-            return new Bags(all, wider, withWeights);
-        }
-
-        Bags followedBy(Bags next) {
-            int wider = Math.max(width, next.width);
-            boolean withWeights = weighted || next.weighted;
-            int[] first = extended(wider, withWeights).places;
-            int[] second = next.extended(wider, withWeights).places;
-            int[] all = Arrays.copyOf(first, first.length + second.length);
-            System.arraycopy(second, 0, all, first.length, second.length);
-            return new Bags(all, wider, withWeights);
-        }
     }
 
     /**
@@ -116,7 +52,7 @@ final class RowGradients implements AutoCloseable {
      * @param sums the sum of the rows of each bag: a leaf of the graph
      * @param output what the pass has of them, which is closed with it
      */
-    private record Leaf(Bags bags, NDArray sums, NDArray output) {
+    private record Leaf(EmbeddingBags bags, NDArray sums, NDArray output) {
 
         /** Returns whether the pass was closed without a backward pass. */
         boolean isOver() {
@@ -136,10 +72,10 @@ final class RowGradients implements AutoCloseable {
      * @param bags which rows
      * @param ofSums the gradient of the sums, [bags, features]
      */
-    record Sums(Bags bags, NDArray ofSums) {}
+    record Sums(EmbeddingBags bags, NDArray ofSums) {}
 
     /** Notes a leaf, until the step, or until the pass is closed without a backward pass. */
-    void add(Bags bags, NDArray sums, NDArray output) {
+    void add(EmbeddingBags bags, NDArray sums, NDArray output) {
         forget(Leaf::isOver);
         pending.add(new Leaf(bags, sums, output));
     }
@@ -209,23 +145,23 @@ final class RowGradients implements AutoCloseable {
     /** Returns what this rank's backward passes have left, one after the other, maybe nothing. */
     private Sums own(NDArray values, boolean filled, NDManager scope) {
         NDList gradients = new NDList();
-        Bags bags = Bags.NONE;
+        List<EmbeddingBags> bags = new ArrayList<>();
         for (Leaf leaf : pending) {
             NDArray gradient = Autograd.gradient(leaf.sums());
             if (gradient == null) {
                 continue; // a forward pass without a backward pass
             }
             gradient.attach(scope);
-            Bags own = leaf.bags();
+            EmbeddingBags own = leaf.bags();
             if (filled) {
-                int[] ids = own.places();
+                int[] lengths = own.toInts(false); // and the rows
                 long[] places =
-                        IntStream.range(0, ids.length)
-                                .filter(i -> ids[i] > 0)
+                        IntStream.range(0, own.offsets().length)
+                                .filter(i -> lengths[i] > 0)
                                 .asLongStream()
                                 .toArray();
-                int[] present = Arrays.stream(ids).filter(id -> id > 0).toArray();
-                own = new Bags(present, own.width(), false);
+                int[] present = Arrays.copyOfRange(lengths, own.offsets().length, lengths.length);
+                own = EmbeddingBags.padded(present, 1, false);
                 NDArray whole = gradient;
                 gradient = present.length == 0 ? null : TableShard.pick(whole, places, scope);
                 whole.close();
@@ -234,43 +170,45 @@ final class RowGradients implements AutoCloseable {
                 }
             }
             gradients.add(gradient);
-            bags = bags.followedBy(own);
+            bags.add(own);
         }
         if (gradients.isEmpty()) { // other ranks may have something
             Shape none = new Shape(0, values.getShape().get(1));
-            return new Sums(bags, scope.create(none, values.getDataType()));
+            return new Sums(EmbeddingBags.join(bags), scope.create(none, values.getDataType()));
         }
         NDArray all = gradients.size() == 1 ? gradients.head() : NDArrays.concat(gradients);
-        return new Sums(bags, all);
+        return new Sums(bags.size() == 1 ? bags.get(0) : EmbeddingBags.join(bags), all);
     }
 
     /** Puts the bags of all ranks together, in the order of the ranks. */
     private static Sums ofAllRanks(Sums own, Communicator group, NDManager scope) {
-        Bags bags = own.bags();
-        int[] sizes = {bags.count(), bags.width(), bags.weighted() ? 1 : 0};
+        EmbeddingBags bags = own.bags();
+        int[] sizes = {bags.offsets().length, bags.rows().length, bags.weights() != null ? 1 : 0};
         long[] each = new long[group.getSize()];
         Arrays.fill(each, sizes.length);
         int[] all = HostReads.ints(gather(group, scope.create(sizes), each, scope));
-        long[] counts = new long[group.getSize()];
-        int widest = 0;
-        boolean weighted = false;
-        for (int rank = 0; rank < counts.length; rank++) {
-            int at = rank * sizes.length;
-            counts[rank] = all[at];
-            widest = Math.max(widest, all[at + 1]);
-            weighted |= all[at + 2] > 0;
+        boolean weighted = IntStream.range(0, each.length).anyMatch(rank -> all[3 * rank + 2] > 0);
+        long[] counts = new long[each.length];
+        for (int rank = 0; rank < each.length; rank++) {
+            counts[rank] = all[3 * rank];
+            each[rank] = counts[rank] + (weighted ? 2L : 1) * all[3 * rank + 1];
         }
-        if (widest == 0) {
+        if (Arrays.stream(counts).sum() == 0) {
             return own; // no rank has anything
         }
-        NDArray mine = scope.create(bags.extended(widest, weighted).places());
-        long numbers = weighted ? 2L * widest : widest;
-        int[] places = HostReads.ints(gather(group, mine, times(counts, numbers), scope));
+        int[] ints =
+                HostReads.ints(gather(group, scope.create(bags.toInts(weighted)), each, scope));
+        List<EmbeddingBags> parts = new ArrayList<>();
+        int from = 0;
+        for (int rank = 0; rank < each.length; rank++) {
+            parts.add(EmbeddingBags.of(ints, from, (int) counts[rank], weighted));
+            from += (int) each[rank];
+        }
         long features = own.ofSums().getShape().get(1);
         NDArray sums = own.ofSums();
         sums = TensorView.of(sums).isContiguous() ? sums : sums.duplicate();
         NDArray allSums = gather(group, sums, times(counts, features), scope);
-        return new Sums(new Bags(places, widest, weighted), allSums.reshape(-1, features));
+        return new Sums(EmbeddingBags.join(parts), allSums.reshape(-1, features));
     }
 
     private static NDArray gather(Communicator group, NDArray own, long[] counts, NDManager scope) {
@@ -286,14 +224,14 @@ final class RowGradients implements AutoCloseable {
 
     /**
      * Notes what the step exchanges: sizes, row numbers with their weights, and gradients of the
-     * bags.
+     * bags, of which no place is filled up.
      */
     static void forecast(
             PassForecast pass, String issuer, Shape ids, boolean weighted, Shape sums) {
         int size = pass.getDataSize();
         long[] all = {
             3L * size * Integer.BYTES,
-            ids.size() * (weighted ? 2 : 1) * Integer.BYTES,
+            (sums.get(0) + ids.size() * (weighted ? 2 : 1)) * Integer.BYTES,
             pass.bytes(sums),
         };
         for (long bytes : all) {
@@ -318,7 +256,7 @@ final class RowGradients implements AutoCloseable {
             gradients = new RowGradients(parameter);
         }
 
-        void add(Bags bags, NDArray sums, NDArray output) {
+        void add(EmbeddingBags bags, NDArray sums, NDArray output) {
             gradients.add(bags, sums, output);
         }
 
@@ -363,8 +301,7 @@ final class RowGradients implements AutoCloseable {
             }
             try (NDManager scope = values.getManager().newSubManager()) {
                 Sums sums = gradients.take(step, ISSUER, false, scope);
-                long rows = values.getShape().get(0);
-                sums.bags().inTable(rows).update(values, sums.ofSums(), update);
+                sums.bags().update(values, sums.ofSums(), update);
             }
         }
 
@@ -404,7 +341,7 @@ final class RowGradients implements AutoCloseable {
             NDArray output = TableShard.copy(rows, ids);
             long[] places = shard.trainedPlaces(ids); // -1 for what has no gradient
             int[] fromOne = Arrays.stream(places).mapToInt(place -> (int) place + 1).toArray();
-            gradients.add(new Bags(fromOne, 1, false), rows, output);
+            gradients.add(EmbeddingBags.padded(fromOne, 1, false), rows, output);
             return output;
         }
 
@@ -412,8 +349,7 @@ final class RowGradients implements AutoCloseable {
         @Override
         public AddedGradient take(ParticipantStep step, NDManager scope) {
             Sums sums = gradients.take(step, ISSUER, true, scope);
-            long[] places =
-                    IntStream.of(sums.bags().places()).asLongStream().map(id -> id - 1).toArray();
+            long[] places = Arrays.stream(sums.bags().rows()).map(row -> row - 1).toArray();
             return new AddedGradient(null, places, sums.ofSums());
         }
 

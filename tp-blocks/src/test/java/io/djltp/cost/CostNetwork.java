@@ -219,7 +219,7 @@ enum CostNetwork {
             boolean bag = this == BAG || this == WEIGHTED_BAG && batch.isEmpty();
             batch.add(
                     data == TOKENS || bag
-                            ? ids(manager, shape, bag ? 20 : IDS)
+                            ? ids(manager, shape, bag ? 19 : IDS).add(bag ? 1 : 0) // all full
                             : manager.randomNormal(shape));
         }
         Shape rows = data == TOKENS || data == VECTORS ? new Shape(5, 7) : new Shape(5);

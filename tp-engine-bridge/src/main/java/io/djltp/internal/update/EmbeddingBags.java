@@ -17,22 +17,23 @@ import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
+import java.util.List;
 
 /**
  * Which rows of a table are in which bag: the sums of the rows of each bag, and the update of the
  * rows that are in any, and of no others, by the gradient of the sums.
+ *
+ * @param offsets where a bag begins, [bags]
+ * @param rows the rows of one bag after the other
+ * @param weights their weights, or {@code null}: each counts once
  */
 @SuppressWarnings("try") // a scope is used by being open
-public final class EmbeddingBags {
+public record EmbeddingBags(long[] offsets, long[] rows, float @Nullable [] weights) {
 
     private static final long SUM = 0; // libtorch's number of the way to put a bag together
     private static final long CACHE_BYTES = 1 << 18;
     private static final int DIGIT = 10; // bits
     private static final long MASK = (1 << DIGIT) - 1;
-
-    private final long[] offsets; // where a bag begins, [bags]
-    private final long[] rows; // of one bag after the other
-    private final float @Nullable [] weights; // of the rows, or null: each counts once
 
     /**
      * Reads bags of a fixed width, which zeros fill up.
@@ -41,33 +42,104 @@ public final class EmbeddingBags {
      *     they have weights
      * @param width the numbers of a bag
      * @param weighted whether the rows have weights
-     * @param tableRows the rows of the table
-     * @throws IllegalArgumentException if a row is not in the table
+     * @return the bags
      */
-    public EmbeddingBags(int[] places, int width, boolean weighted, long tableRows) {
+    public static EmbeddingBags padded(int[] places, int width, boolean weighted) {
         int step = weighted ? 2 : 1;
-        offsets = new long[width == 0 ? 0 : places.length / width];
-        long[] found = new long[countRows(places, step)];
-        weights = weighted ? new float[found.length] : null;
+        long[] offsets = new long[places.length / width];
+        long[] rows = new long[countRows(places, step)];
+        float[] weights = weighted ? new float[rows.length] : null;
         int count = 0;
         for (int i = 0; i < places.length; i += step) {
             if (i % width == 0) {
                 offsets[i / width] = count;
             }
-            if (places[i] < 0 || places[i] >= tableRows) {
-                throw new IllegalArgumentException(
-                        ("A row of an embedding bag is %s, but the table has the rows 1 to"
-                                        + " %s (or 0 for none)")
-                                .formatted(places[i], tableRows - 1));
-            }
             if (places[i] != 0) {
                 if (weights != null) {
                     weights[count] = Float.intBitsToFloat(places[i + 1]);
                 }
-                found[count++] = places[i];
+                rows[count++] = places[i];
             }
         }
-        rows = found;
+        return new EmbeddingBags(offsets, rows, weights);
+    }
+
+    /**
+     * Reads bags that {@link #toInts} wrote.
+     *
+     * @param ints what it wrote, among other numbers
+     * @param from where it begins
+     * @param count the number of the bags
+     * @param weighted whether it has weights
+     * @return the bags
+     */
+    public static EmbeddingBags of(int[] ints, int from, int count, boolean weighted) {
+        long[] offsets = new long[count];
+        int size = 0;
+        for (int bag = 0; bag < count; bag++) {
+            offsets[bag] = size;
+            size += ints[from + bag];
+        }
+        int first = from + count;
+        int behind = first + size;
+        long[] rows = Arrays.stream(ints, first, behind).asLongStream().toArray();
+        float[] weights = weighted ? new float[size] : null;
+        for (int i = 0; weights != null && i < size; i++) {
+            weights[i] = Float.intBitsToFloat(ints[behind + i]);
+        }
+        return new EmbeddingBags(offsets, rows, weights);
+    }
+
+    /**
+     * Returns the lengths of the bags, then the rows of one after the other, then the bits of their
+     * weights.
+     *
+     * @param withWeights whether weights are wanted, which are 1 if there are none
+     * @return the numbers
+     */
+    public int[] toInts(boolean withWeights) {
+        int first = offsets.length;
+        int behind = first + rows.length;
+        int[] ints = new int[behind + (withWeights ? rows.length : 0)];
+        for (int bag = 0; bag < first; bag++) {
+            ints[bag] = (int) (end(bag) - offsets[bag]);
+        }
+        for (int i = 0; i < rows.length; i++) {
+            ints[first + i] = (int) rows[i];
+            if (withWeights) {
+                ints[behind + i] = Float.floatToRawIntBits(weights == null ? 1 : weights[i]);
+            }
+        }
+        return ints;
+    }
+
+    /**
+     * Puts bags one after the other. Rows without weights get weights of 1 if others have some.
+     *
+     * @param all the bags
+     * @return all of them
+     */
+    public static EmbeddingBags join(List<EmbeddingBags> all) {
+        long[] rows = all.stream().flatMapToLong(each -> Arrays.stream(each.rows)).toArray();
+        long[] offsets = new long[all.stream().mapToInt(each -> each.offsets.length).sum()];
+        boolean weighted = all.stream().anyMatch(each -> each.weights != null);
+        float[] weights = weighted ? new float[rows.length] : null;
+        int bag = 0;
+        int at = 0;
+        for (EmbeddingBags each : all) {
+            for (long offset : each.offsets) {
+                offsets[bag++] = at + offset;
+            }
+            for (int i = 0; weights != null && i < each.rows.length; i++) {
+                weights[at + i] = each.weights == null ? 1 : each.weights[i];
+            }
+            at += each.rows.length;
+        }
+        return new EmbeddingBags(offsets, rows, weights);
+    }
+
+    private long end(int bag) {
+        return bag + 1 < offsets.length ? offsets[bag + 1] : rows.length;
     }
 
     private static int countRows(int[] places, int step) {
@@ -202,8 +274,7 @@ public final class EmbeddingBags {
     Transposed transposed() {
         long[] bagOf = new long[rows.length];
         for (int bag = 0; bag < offsets.length; bag++) {
-            int end = (int) (bag + 1 < offsets.length ? offsets[bag + 1] : rows.length);
-            Arrays.fill(bagOf, (int) offsets[bag], end, bag);
+            Arrays.fill(bagOf, (int) offsets[bag], (int) end(bag), bag);
         }
         long[] found = new long[rows.length];
         long[] begins = new long[rows.length];

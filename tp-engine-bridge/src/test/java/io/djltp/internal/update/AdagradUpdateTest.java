@@ -114,7 +114,7 @@ public class AdagradUpdateTest {
                 rows.begin(0.1f, step);
                 whole.begin(0.1f, step);
                 NDArray sums = manager.create(new float[] {step, 2, -3, 4, 5, 6}, new Shape(3, 2));
-                new EmbeddingBags(new int[] {2, 4, 2}, 1, false, 5).update(table, sums, rows);
+                EmbeddingBags.padded(new int[] {2, 4, 2}, 1, false).update(table, sums, rows);
                 float[] gradient = {0, 0, 0, 0, step + 5, 2 + 6, 0, 0, -3, 4};
                 whole.run(expected, manager.create(gradient, new Shape(5, 2)));
             }

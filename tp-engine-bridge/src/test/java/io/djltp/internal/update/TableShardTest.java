@@ -136,7 +136,7 @@ public class TableShardTest {
     @Test
     public void theRowsOfBagsInATableOfAnyLength() {
         int[] ids = {7, Integer.MAX_VALUE, 0, 7, 7, 3};
-        EmbeddingBags.Transposed byRow = new EmbeddingBags(ids, 2, false, 1L << 40).transposed();
+        EmbeddingBags.Transposed byRow = EmbeddingBags.padded(ids, 2, false).transposed();
         Assert.assertEquals(byRow.rows(), new long[] {3, 7, Integer.MAX_VALUE});
         Assert.assertEquals(byRow.offsets(), new long[] {0, 1, 4});
         Assert.assertEquals(byRow.bags(), new long[] {2, 0, 1, 2, 0});
@@ -145,7 +145,7 @@ public class TableShardTest {
         Assert.assertEquals(part.offsets(), new long[] {0, 3});
         Assert.assertEquals(part.bags(), new long[] {0, 1, 2, 0});
         int[] weighted = {9, Float.floatToRawIntBits(2), 0, 0, 4, Float.floatToRawIntBits(3)};
-        byRow = new EmbeddingBags(weighted, 2, true, 10).transposed();
+        byRow = EmbeddingBags.padded(weighted, 2, true).transposed();
         Assert.assertEquals(byRow.rows(), new long[] {4, 9});
         Assert.assertEquals(byRow.weights(), new float[] {3, 2});
     }
@@ -154,7 +154,7 @@ public class TableShardTest {
     @Test
     public void theRowsOfALargeBatch() {
         int[] ids = new SplittableRandom(1).ints(60_000, 0, 1 << 20).toArray();
-        EmbeddingBags bags = new EmbeddingBags(ids, 60, false, 1 << 20);
+        EmbeddingBags bags = EmbeddingBags.padded(ids, 60, false);
         long[] sorted = Arrays.stream(ids).filter(i -> i > 0).sorted().asLongStream().toArray();
         Assert.assertEquals(bags.transposed().rows(), Arrays.stream(sorted).distinct().toArray());
         try (NDManager manager = NDManager.newBaseManager()) {
@@ -170,10 +170,26 @@ public class TableShardTest {
         }
     }
 
+    /** Bags are as long as they are, whoever has written them. */
+    @Test
+    public void bagsOfSeveralRanks() {
+        int two = Float.floatToRawIntBits(2);
+        EmbeddingBags first = EmbeddingBags.padded(new int[] {9, two, 0, 0, 0, 0, 4, two}, 4, true);
+        EmbeddingBags second = EmbeddingBags.padded(new int[] {0, 0, 0, 5, 0, 6}, 3, false);
+        Assert.assertEquals(first.toInts(false), new int[] {1, 1, 9, 4});
+        Assert.assertEquals(second.toInts(false), new int[] {0, 2, 5, 6});
+        int one = Float.floatToRawIntBits(1);
+        int[] both = {1, 1, 0, 2, 9, 4, 5, 6, two, two, one, one};
+        EmbeddingBags joined = EmbeddingBags.join(List.of(first, second));
+        Assert.assertEquals(joined.toInts(true), both);
+        Assert.assertEquals(EmbeddingBags.of(both, 0, 4, true).toInts(true), both);
+        Assert.assertEquals(joined.transposed().bags(), new long[] {1, 3, 3, 0});
+    }
+
     @Test
     public void noRows() {
         Assert.assertEquals(
-                new EmbeddingBags(new int[2], 1, false, 5).transposed().rows().length, 0);
+                EmbeddingBags.padded(new int[2], 1, false).transposed().rows().length, 0);
     }
 
     /** The lower 32 bits of each of them are a row of the table. */
@@ -182,8 +198,7 @@ public class TableShardTest {
         try (NDManager manager = NDManager.newBaseManager()) {
             for (long id : new long[] {(1L << 32) + 3, (1L << 31) + 1, 2 - (1L << 32)}) {
                 int[] places = EmbeddingBags.places(manager.create(new long[][] {{id}}), null);
-                Refusals.throwsArgument(
-                        () -> new EmbeddingBags(places, 1, false, 5), "has the rows 1 to 4");
+                Assert.assertFalse(EmbeddingBags.areIn(places, false, 5), id + "");
             }
             NDArray ids = manager.create(new long[][] {{4, 0}});
             Assert.assertEquals(EmbeddingBags.places(ids, null), new int[] {4, 0});
