@@ -294,9 +294,11 @@ final class SoftmaxLoss {
     }
 
     private double focused(double entropy) {
-        return options.focusing() == 0
-                ? entropy
-                : Math.pow(-Math.expm1(-entropy), options.focusing()) * entropy;
+        if (options.focusing() == 0) {
+            return entropy;
+        }
+        double least = Math.max(0, entropy); // rounded, it may be less
+        return Math.pow(-Math.expm1(-least), options.focusing()) * least;
     }
 
     /** Returns the derivative of {@link #focused} of a row, times the weight of the row. */

@@ -136,6 +136,18 @@ public class ChunkedHeadTest {
         }
     }
 
+    /** Where the label has all of the softmax, its entropy is rounded, sometimes below 0. */
+    @Test(timeOut = 60_000)
+    public void theFocalLossOfKnownRowsIsZero() throws Exception {
+        int rows = 500;
+        HeadReference data = ones(rows, -40, -0.1, -40);
+        Arrays.setAll(data.x, i -> 1 + i / 5000f);
+        Arrays.fill(data.labels, 1);
+        HeadStep step = unbiased(data, Cut.ofLengths(3), 3, PLAIN.withFocusing(1.5f));
+        Assert.assertEquals(step.loss, 0f, 1e-20f);
+        HeadStep.assertClose(step.ofWeight, new double[3], 1e-20, "gradient");
+    }
+
     /** Megatron-LM's fixture: logits 0 to 7, repeated over 128 classes, and even labels. */
     @Test(timeOut = 60_000)
     public void theFixtureOfMegatron() throws Exception {
