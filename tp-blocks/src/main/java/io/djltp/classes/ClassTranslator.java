@@ -183,7 +183,8 @@ record ClassTranslator<I>(
         private Asked asked(Input input) {
             Features features = rows.network.features();
             try {
-                String text = input.getData().getAsString();
+                BytesSupplier data = input.getData();
+                String text = data == null ? "" : data.getAsString();
                 String type = input.getProperty("Content-Type", "");
                 if (features == Features.TEXT && !type.startsWith("application/json")) {
                     text = JsonUtils.GSON.toJson(text);
@@ -192,10 +193,11 @@ record ClassTranslator<I>(
                 if (json instanceof JsonObject object && object.has("inputs")) {
                     json = object.get("inputs");
                 }
+                Errors.check(json != null, "The request has no inputs");
                 List<Row> own = Row.ofJson(features, json);
                 own.forEach(row -> rows.add(row, new ArrayList<>(), new ArrayList<>()));
                 return new Asked(own, Row.isOne(features, json), null);
-            } catch (IllegalArgumentException | NullPointerException | JsonParseException e) {
+            } catch (IllegalArgumentException | JsonParseException e) {
                 return new Asked(List.of(), false, "" + e.getMessage());
             }
         }

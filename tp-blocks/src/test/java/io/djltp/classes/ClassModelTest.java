@@ -189,7 +189,8 @@ public class ClassModelTest {
                     "{\"inputs\": " + json[0] + "}",
                     "[" + json[1] + ", " + json[2] + "]",
                     "{\"inputs\": [" + json[0] + ", null]}",
-                    "{"
+                    "{",
+                    ""
                 }) {
             inputs.add(new Input());
             inputs.get(inputs.size() - 1).addProperty("Content-Type", "application/json");
@@ -197,7 +198,7 @@ public class ClassModelTest {
         }
         if (features == Features.TEXT) {
             inputs.add(new Input());
-            inputs.get(4).add(Objects.requireNonNull(rows.get(3).text()));
+            inputs.get(5).add(Objects.requireNonNull(rows.get(3).text()));
         }
         Criteria<Input, Output> criteria =
                 Criteria.builder()
@@ -214,12 +215,13 @@ public class ClassModelTest {
             assertSame(two.get(0).getAsJsonArray(), answers, 1);
             assertSame(two.get(1).getAsJsonArray(), answers, 2);
             if (features == Features.TEXT) {
-                String one = text(outputs.get(4));
+                String one = text(outputs.get(5));
                 assertSame(JsonUtils.GSON.fromJson(one, JsonArray.class), answers, 3);
             }
             Assert.assertTrue(text(outputs.get(2)).contains("Input 1 must be "));
             Assert.assertEquals(outputs.get(2).getCode(), 400);
             Assert.assertEquals(outputs.get(3).getCode(), 400);
+            Assert.assertTrue(text(outputs.get(4)).contains("has no inputs"));
             TranslateException wrong =
                     Assert.expectThrows(
                             TranslateException.class, () -> predictor.predict(inputs.get(2)));

@@ -39,9 +39,9 @@ public final class LocalCommunicator extends AbstractCommunicator {
     /** How long a rank waits for the others when nothing else is said. */
     public static final Duration DEFAULT_TIMEOUT = Duration.ofMinutes(5);
 
-    private final LocalBarrier barrier;
     private static final int SHORT = 1 << 10; // elements of a rank
 
+    private final LocalBarrier barrier;
     private final BlockReduction reduction = new BlockReduction();
     private final SmallMessages small;
     private final AtomicBoolean closed = new AtomicBoolean();
