@@ -54,16 +54,6 @@ public final class LearningRates {
     }
 
     /**
-     * Returns the number of the update of a parameter that each of some steps has updated.
-     *
-     * @param steps how many steps
-     * @return the number, which no parameter can exceed
-     */
-    public long getLargestAfter(long steps) {
-        return settings.getFirstUpdate() - 1 + steps;
-    }
-
-    /**
      * Continues another training, whose counts take the place of these. Trackers of DJL are
      * functions of the number of the update, or catch up with it.
      *
