@@ -118,7 +118,7 @@ public final class RankUpdate implements AutoCloseable {
             boolean part = sharers(context, parameter) != null;
             gradients.add(new GradientBuckets.Member(parameter, value, group, null, part));
         }
-        if (!checked && context.getLocalIndex() == 0) {
+        if (!checked && context.getRank() == 0) {
             checked = true;
             warnOfWhole(gradients);
         }
