@@ -367,7 +367,7 @@ final class TrainingState implements AutoCloseable {
         NDManager manager = parameters.getStore(context).getManager();
         for (Parameter parameter : parameters.getAll()) {
             NDArray value = parameters.getStore(context).getHeld(parameter);
-            read(context, checkpoint, layout.ofWeight(parameter), value);
+            read(context, checkpoint, layout.ofWeight(parameter), value, null);
             String name = layout.nameOf(parameter);
             held.free(name);
             for (StateKind kind : kinds) {
@@ -377,31 +377,29 @@ final class TrainingState implements AutoCloseable {
                     CutTensor own = layout.ofState(parameter, kind, stored.type());
                     try (NDManager scope = manager.newSubManager()) {
                         NDArray array = array(held, name, kind, scope);
-                        ShardRange range = held.getRange(name);
-                        if (range == null) {
-                            read(context, checkpoint, own, array);
-                            continue;
-                        }
-                        Shape shape = own.getShardShape(layout.partOf(context.getLocalIndex()));
-                        NDArray whole = scope.zeros(shape, stored.type(), context.getDevice());
-                        read(context, checkpoint, own, whole);
-                        NDArray part = whole.reshape(-1, 1);
-                        array.set(
-                                new NDIndex("..."), part.get("{}:{}", range.start(), range.end()));
+                        read(context, checkpoint, own, array, held.getRange(name));
                     }
                 }
             }
         }
     }
 
-    /** Reads a rank's part into its memory, where it may have another shape. */
+    /**
+     * Reads a rank's part, or a range of its elements, into its memory, where it may have another
+     * shape.
+     */
     @SuppressWarnings("try") // a scope is used by being open
     private void read(
-            ParallelContext context, Checkpoint checkpoint, CutTensor tensor, NDArray target)
+            ParallelContext context,
+            Checkpoint checkpoint,
+            CutTensor tensor,
+            NDArray target,
+            @Nullable ShardRange range)
             throws IOException {
         List<ShardRange> ranges = layout.rangesOf(tensor, context.getLocalIndex());
         TensorView view = TensorView.of(target);
-        if (target.getDataType() == tensor.type()
+        if (range == null
+                && target.getDataType() == tensor.type()
                 && view.isContiguous()
                 && !view.getDevice().isGpu()) {
             checkpoint.readInto(tensor.name(), tensor.axis(), ranges, target);
@@ -411,6 +409,9 @@ final class TrainingState implements AutoCloseable {
         try (Autograd.GradMode mode = Autograd.gradMode(false);
                 NDManager scope = manager.newSubManager()) {
             NDArray part = checkpoint.read(tensor.name(), tensor.axis(), ranges, scope);
+            if (range != null) {
+                part = part.reshape(-1).get("{}:{}", range.start(), range.end());
+            }
             if (part.size() > 0) {
                 target.set(new NDIndex("..."), part.reshape(target.getShape()));
             }
