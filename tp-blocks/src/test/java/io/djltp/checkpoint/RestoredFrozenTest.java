@@ -42,12 +42,11 @@ public class RestoredFrozenTest extends TestFolder {
     public void whatWasTrainedIsTrained() throws Exception {
         run(1, NOTHING, NOTHING);
         String warning = run(2, BIASES, NOTHING);
-        Assert.assertTrue(
-                warning.contains(
-                        "What was frozen before the checkpoint was restored is trained from here"
-                                + " on, as it was when the checkpoint was taken: 01Linear_bias,"
-                                + " 02ColumnParallelLinear_bias. To go on"),
-                warning);
+        Refusals.assertContains(
+                warning,
+                "What was frozen before the checkpoint was restored is trained from here"
+                        + " on, as it was when the checkpoint was taken: 01Linear_bias,"
+                        + " 02ColumnParallelLinear_bias. To go on");
         Assert.assertFalse(warning.contains("What was trained before"), warning);
         Assert.assertEquals(unchanged(), Set.of());
     }
@@ -57,15 +56,12 @@ public class RestoredFrozenTest extends TestFolder {
         run(1, BIASES, NOTHING);
         Assert.assertEquals(unchanged(), BIAS_NAMES);
         String warning = run(2, BODY, NOTHING);
-        Assert.assertTrue(
-                warning.contains("What was frozen before the checkpoint was restored is trained"),
-                warning);
-        Assert.assertTrue(warning.contains(" taken: 01Linear_weight. To go on"), warning);
-        Assert.assertTrue(
-                warning.contains("What was trained before the checkpoint was restored is frozen"),
-                warning);
-        Assert.assertTrue(
-                warning.contains(" taken: 02ColumnParallelLinear_bias. To go on"), warning);
+        Refusals.assertContains(
+                warning,
+                "What was frozen before the checkpoint was restored is trained",
+                " taken: 01Linear_weight. To go on",
+                "What was trained before the checkpoint was restored is frozen",
+                " taken: 02ColumnParallelLinear_bias. To go on");
         Assert.assertEquals(unchanged(), BIAS_NAMES);
     }
 

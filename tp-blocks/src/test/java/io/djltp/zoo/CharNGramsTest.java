@@ -1,5 +1,7 @@
 package io.djltp.zoo;
 
+import io.djltp.testing.Refusals;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -105,8 +107,7 @@ public class CharNGramsTest {
             System.setErr(before);
         }
         String text = logged.toString(StandardCharsets.UTF_8);
-        Assert.assertTrue(
-                text.contains("6 characters has 30 n-grams, and only the first 12"), text);
+        Refusals.assertContains(text, "6 characters has 30 n-grams, and only the first 12");
         Assert.assertEquals(text.split("limitFor", -1).length, 2, text);
     }
 

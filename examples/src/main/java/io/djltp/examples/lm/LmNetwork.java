@@ -43,7 +43,7 @@ public final class LmNetwork {
      */
     public static Block create(LmSizes sizes, int vocabulary, boolean cutTokens) {
         ModelConfig config = ModelConfig.parse(config(sizes, vocabulary).toString());
-        Block network = config.newBlock(cutTokens, sizes.precision);
+        Block network = config.newDecoder(cutTokens, sizes.precision);
         network.setInitializer(new NormalInitializer(DEVIATION), Parameter.Type.WEIGHT);
         return network;
     }

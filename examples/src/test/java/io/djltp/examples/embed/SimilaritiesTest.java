@@ -3,6 +3,8 @@ package io.djltp.examples.embed;
 import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 
+import io.djltp.testing.Refusals;
+
 import org.testng.annotations.Test;
 
 import java.io.ByteArrayOutputStream;
@@ -42,7 +44,7 @@ public class SimilaritiesTest {
             many.add(at(i * i)); // each is closest to the one before
         }
         String text = print(many);
-        assertTrue(text.contains(String.format(" 12    11  0.934")), text);
-        assertTrue(text.contains(String.format("  1     2  1.000")), text);
+        Refusals.assertContains(
+                text, String.format(" 12    11  0.934"), String.format("  1     2  1.000"));
     }
 }

@@ -156,8 +156,11 @@ final class ConfigFields {
 
     /** Returns the fields of a text. */
     static ConfigFields parse(String json) {
-        return new ConfigFields(
-                Path.of("config.json"), new Gson().fromJson(json, JsonObject.class));
+        JsonObject fields = new Gson().fromJson(json, JsonObject.class);
+        if (fields == null) {
+            throw new JsonParseException("There is no JSON");
+        }
+        return new ConfigFields(Path.of("config.json"), fields);
     }
 
     MalformedModelException malformed(String message, @Nullable Object... values) {

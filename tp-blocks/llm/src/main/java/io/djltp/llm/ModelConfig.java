@@ -351,7 +351,7 @@ public final class ModelConfig {
      * @throws IllegalArgumentException if the model is an encoder, tokens are to be cut and its
      *     positions are learned, or layers do not have the precision
      */
-    public Block newBlock(boolean sequenceParallel, Precision precision) {
+    public Block newDecoder(boolean sequenceParallel, Precision precision) {
         Errors.check(!isEncoder(), "A %s has no logits: use newBlock(false)", modelType);
         return new DecoderNetwork(this, false, sequenceParallel, precision);
     }
