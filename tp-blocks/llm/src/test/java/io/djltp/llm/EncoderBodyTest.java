@@ -15,7 +15,6 @@ import ai.djl.util.Pair;
 import io.djltp.classes.ClassData;
 import io.djltp.classes.ClassModel;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
@@ -187,16 +186,7 @@ public class EncoderBodyTest {
     @Test(timeOut = 60_000)
     public void testBadUseIsNamed() throws Exception {
         Refusals.throwsArgument(
-                () ->
-                        train(
-                                ParallelConfig.builder()
-                                        .setMode(ParallelMode.MIXED)
-                                        .setRanks(2)
-                                        .build(),
-                                true,
-                                new ArrayList<>(),
-                                null),
-                "MIXED mode");
+                () -> train(ParallelConfig.mixed(2), true, new ArrayList<>(), null), "MIXED mode");
         try (EncoderBody body = EncoderBody.of(folder, true)) {
             Refusals.throwsArgument(
                     () -> ClassModel.builder(ClassData.builder(file).build()).optBody(body).build(),

@@ -12,7 +12,6 @@ import com.google.gson.JsonObject;
 import io.djltp.llm.GeneratedToken.FinishReason;
 import io.djltp.llm.GeneratedToken.LogProbability;
 import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
@@ -451,15 +450,7 @@ public class GeneratorTest {
                 "The model needs .* GB for float32 weights .*");
         throwsArgument(() -> Generator.builder().build(), "A Generator needs setPath or .*");
         throwsArgument(
-                () ->
-                        Generator.builder()
-                                .setModel(model)
-                                .optConfig(
-                                        ParallelConfig.builder()
-                                                .setMode(ParallelMode.DATA)
-                                                .setRanks(2)
-                                                .build())
-                                .build(),
+                () -> Generator.builder().setModel(model).optConfig(ParallelConfig.data(2)).build(),
                 "A model is cut over all ranks, and there are none for DATA mode.*");
         throwsArgument(() -> WeightType.of("int3"), "The type of weights must be one of.*");
         GenerationOptions.Builder builder = GenerationOptions.builder();
