@@ -161,23 +161,9 @@ public class CheckpointsAtOtherSizesTest {
                     for (int i = 1; i < kinds.size(); i++) {
                         Path before = root.resolve("" + (i - 1));
                         Path after = root.resolve("" + i);
-                        again(kinds.get(i), task, before, after);
+                        StoppedRun.savedAgain(kinds.get(i), task, 2, before, after);
                         Checkpoints.assertSame(root.resolve("0"), after, 2, name + kinds.get(i));
                     }
-                });
-    }
-
-    /** Restores and saves, and makes a step to see that the state is one. */
-    private static void again(TrainerKind kind, Task task, Path before, Path after) {
-        StoppedRun.run(
-                kind,
-                task,
-                7,
-                2,
-                3,
-                (trainer, state, step) -> {
-                    StoppedRun.restore(state, before, 2);
-                    StoppedRun.save(state, after);
                 });
     }
 }

@@ -67,33 +67,12 @@ public class ReshardedTest {
                         Path back = root.resolve(parts + " and 2");
                         reshard(other, back, 2);
                         StoppedRun.resumed(kind, task, STEP, STEPS, back).assertEndOf(whole, what);
-                    }
-                });
-    }
-
-    /** What a head has kept on other ranks is saved as it was if no forward pass has come. */
-    @Test(dataProvider = "cases", timeOut = 120_000)
-    public void savedElsewhereBeforeAPassItIsStillTheSame(ResumedTasks of, TrainerKind kind) {
-        Task task = of.task();
-        StoppedRun whole = StoppedRun.whole(kind, task, STEPS);
-        StoppedRun.inFolder(
-                root -> {
-                    Path saved = root.resolve("saved");
-                    StoppedRun.saved(kind, task, List.of(STEP), saved);
-                    for (int ranks : new int[] {3, 4}) {
-                        Path again = root.resolve("" + ranks);
-                        StoppedRun.run(
-                                at(ranks),
-                                task,
-                                7,
-                                STEP,
-                                STEP + 1,
-                                (trainer, state, step) -> {
-                                    StoppedRun.restore(state, saved, STEP);
-                                    StoppedRun.save(state, again);
-                                });
-                        StoppedRun.resumed(kind, task, STEP, STEPS, again)
-                                .assertEndOf(whole, of + " of " + kind + " saved on " + ranks);
+                        if (parts > 1) { // what a head has kept, before a forward pass has come
+                            Path again = root.resolve("again on " + parts);
+                            StoppedRun.savedAgain(at(parts), task, STEP, saved, again);
+                            StoppedRun.resumed(kind, task, STEP, STEPS, again)
+                                    .assertEndOf(whole, what + ", saved there");
+                        }
                     }
                 });
     }

@@ -184,6 +184,20 @@ final class StoppedRun {
                 });
     }
 
+    /** Restores and saves, and makes a step to see that the state is one. */
+    static void savedAgain(TrainerKind kind, Task task, int step, Path before, Path after) {
+        run(
+                kind,
+                task,
+                7,
+                step,
+                step + 1,
+                (trainer, state, each) -> {
+                    restore(state, before, step);
+                    save(state, after);
+                });
+    }
+
     static void restore(TrainingState state, Path path, long step) throws IOException {
         try (CheckpointFolder folder = CheckpointFolder.read(path);
                 Checkpoint checkpoint = folder.openStep(step)) {

@@ -41,47 +41,42 @@ public class GroupDisagreementTest {
         return new Object[] {what, most, first, last, third};
     }
 
+    /** Ranks 0 and 1 sum up 12 numbers, and rank 2 does something else. */
+    private static Object[] ofSum(String what, RankThreads.Body last, String third) {
+        String first = "all-reduce #1 (SUM) of (12) float32";
+        return row(what, sum(ReduceOp.SUM, FLOATS, 12), first, last, third);
+    }
+
+    private static RankThreads.Body sum(ReduceOp op, DataType type, long... shape) {
+        return (communicator, manager) -> reduce(communicator, op, type, shape);
+    }
+
     /**
      * Returns what differs, what ranks 0 and 1 call and how it is named, and the same of rank 2.
      */
     @DataProvider
     public static Object[][] disagreements() {
-        RankThreads.Body sum = (c, m) -> reduce(c, ReduceOp.SUM, FLOATS, 12);
-        String ofSum = "all-reduce #1 (SUM) of (12) float32";
         RankThreads.Body scatter = (c, m) -> scatter(c, 4, 4, 4);
         String ofScatter = "reduce-scatter #1 (SUM) of (12) float32 in shares ";
         return new Object[][] {
-            row(
+            ofSum(
                     "operation",
-                    sum,
-                    ofSum,
                     (c, m) -> gather(c, 4, 4, 4),
                     "all-gather #1 of (4) float32 in shares [4, 4, 4]"),
-            row(
-                    "length",
-                    sum,
-                    ofSum,
-                    (c, m) -> reduce(c, ReduceOp.SUM, FLOATS, 11),
-                    "all-reduce #1 (SUM) of (11) float32"),
-            row(
+            ofSum("length", sum(ReduceOp.SUM, FLOATS, 11), "all-reduce #1 (SUM) of (11) float32"),
+            ofSum(
                     "shape",
-                    sum,
-                    ofSum,
-                    (c, m) -> reduce(c, ReduceOp.SUM, FLOATS, 3, 4),
+                    sum(ReduceOp.SUM, FLOATS, 3, 4),
                     "all-reduce #1 (SUM) of (3, 4) float32"),
-            row(
+            ofSum(
                     "data type",
-                    sum,
-                    ofSum,
-                    (c, m) -> reduce(c, ReduceOp.SUM, DataType.BFLOAT16, 12),
+                    sum(ReduceOp.SUM, DataType.BFLOAT16, 12),
                     "all-reduce #1 (SUM) of (12) bfloat16"),
-            row(
+            ofSum(
                     "reduction",
-                    sum,
-                    ofSum,
-                    (c, m) -> reduce(c, ReduceOp.MAX, FLOATS, 12),
+                    sum(ReduceOp.MAX, FLOATS, 12),
                     "all-reduce #1 (MAX) of (12) float32"),
-            row("barrier", sum, ofSum, (c, m) -> c.barrier(), "barrier #1"),
+            ofSum("barrier", (c, m) -> c.barrier(), "barrier #1"),
             row(
                     "root",
                     (c, m) -> broadcast(c, 0),
