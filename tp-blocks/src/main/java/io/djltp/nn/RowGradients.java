@@ -21,7 +21,7 @@ import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.EmbeddingBags;
-import io.djltp.internal.update.GradientScale;
+import io.djltp.internal.update.SquareSum;
 import io.djltp.internal.update.TableShard;
 import io.djltp.internal.update.WeightUpdate;
 
@@ -90,7 +90,7 @@ final class RowGradients implements AutoCloseable {
         boolean finite = true;
         for (Leaf leaf : pending) {
             try (NDArray gradient = Autograd.gradient(leaf.sums())) {
-                finite &= gradient == null || GradientScale.takeFrom(gradient, factor);
+                finite &= gradient == null || SquareSum.unscale(gradient, factor);
             }
         }
         return finite;

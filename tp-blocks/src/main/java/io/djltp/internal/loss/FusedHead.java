@@ -22,7 +22,7 @@ import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.internal.update.GradientScale;
+import io.djltp.internal.update.SquareSum;
 import io.djltp.internal.update.WeightUpdate;
 
 import org.jspecify.annotations.Nullable;
@@ -759,8 +759,8 @@ public final class FusedHead implements StepParticipant, DeferredHead {
         boolean unscale(float factor) {
             NDArray weight = ofWeight();
             NDArray bias = ofBias();
-            return (weight == null || GradientScale.takeFrom(weight, factor))
-                    & (bias == null || GradientScale.takeFrom(bias, factor));
+            return (weight == null || SquareSum.unscale(weight, factor))
+                    & (bias == null || SquareSum.unscale(bias, factor));
         }
 
         /** Forgets sums, and keeps their memory for the next step. */

@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
@@ -82,6 +83,21 @@ public final class SquareSum implements AutoCloseable {
         try (TorchScope scope = TorchScope.withoutGraph();
                 Scalar number = new Scalar(factor)) {
             gradient.tensor().mul_(number);
+        }
+    }
+
+    /**
+     * Does so, and looks whether the gradient was finite.
+     *
+     * @param gradient the gradient, of any floating type
+     * @param factor one divided by the scale of the loss
+     * @return whether all its elements were finite
+     */
+    public static boolean unscale(NDArray gradient, float factor) {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            TensorView view = TensorView.of(gradient);
+            scale(view, factor);
+            return HostReads.number(view.tensor().mul(new Scalar(0f)).sum()) == 0; // or NaN
         }
     }
 

@@ -54,8 +54,7 @@ public class ListedUpdatesTest {
             Function<WeightUpdate.Settings, WeightUpdate> rule,
             WeightUpdate.Settings settings,
             int threads) {
-        int before = Autograd.getThreads();
-        Autograd.setThreads(threads);
+        Autograd.setThreads(threads); // the thread is the test's own
         try (NDManager manager = NDManager.newBaseManager()) {
             List<WeightUpdate> updates = new ArrayList<>();
             List<NDArray> weights = new ArrayList<>();
@@ -74,8 +73,6 @@ public class ListedUpdatesTest {
             boolean plain = settings.rescale() == 1;
             Assert.assertEquals(calls[0], weights.size() - 2);
             Assert.assertEquals(calls[1], plain ? 2 : weights.size() - 2);
-        } finally {
-            Autograd.setThreads(before);
         }
     }
 
@@ -117,8 +114,7 @@ public class ListedUpdatesTest {
             Function<WeightUpdate.Settings, WeightUpdate> rule,
             WeightUpdate.Settings settings,
             int threads) {
-        int before = Autograd.getThreads();
-        Autograd.setThreads(threads);
+        Autograd.setThreads(threads); // the thread is the test's own
         try (NDManager manager = NDManager.newBaseManager()) {
             for (long[] shape : SHAPES) {
                 for (DataType type : new DataType[] {DataType.FLOAT32, DataType.FLOAT16}) {
@@ -130,8 +126,6 @@ public class ListedUpdatesTest {
                     }
                 }
             }
-        } finally {
-            Autograd.setThreads(before);
         }
     }
 
