@@ -113,7 +113,7 @@ final class DataSource {
 
     /** Returns fields, whose first row may be their names. */
     private static DataSource table(Builder builder, Format format, Head head) throws IOException {
-        String first = head.firstLine;
+        String first = head.firstLine.replaceAll("\"[^\"]*(\"|$)", ""); // without what is quoted
         char comma = first.contains(",") || !first.contains(";") ? ',' : ';';
         char delimiter = format == Format.CSV ? comma : '\t';
         Split split = format == Format.CSV ? Split.quoted(delimiter) : Split.LINES;
