@@ -150,6 +150,18 @@ public final class ClassModel implements AutoCloseable {
     }
 
     /**
+     * Returns what a classifier of texts has below its head, for a network of your own: a table, of
+     * which the rows of a text are added up, and a block that scales the sum to length 16.
+     *
+     * @param rows the rows of the table, as {@link TextFeatures} has them
+     * @param dim the features of a text
+     * @return a new block from int32 [batch, n], where 0 fills up, to float32 [batch, dim]
+     */
+    public static SequentialBlock newTextBody(int rows, int dim) {
+        return ClassNetwork.newTextBody(rows, dim);
+    }
+
+    /**
      * Returns whether a folder has a classifier.
      *
      * @param folder the folder

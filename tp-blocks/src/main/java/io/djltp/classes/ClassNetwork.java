@@ -160,12 +160,9 @@ record ClassNetwork(
         } else if (features == Features.DENSE) {
             network.add(newScaling());
         } else {
-            EmbeddingBag table = new EmbeddingBag(inputs, dim);
             // as the rates of the objectives: rows that are hardly learned must be no noise
             boolean softmax = objective == Objective.SOFTMAX;
-            float sigma = softmax ? TABLE_SIGMA : TABLE_SIGMA_OF_EACH;
-            table.setInitializer(new NormalInitializer(sigma), Parameter.Type.WEIGHT);
-            network.add(table);
+            network.add(newTable(inputs, dim, softmax ? TABLE_SIGMA : TABLE_SIGMA_OF_EACH));
         }
         for (int units : hidden) {
             network.add(Linear.builder().setUnits(units).build()).add(Activation::relu);
@@ -173,6 +170,17 @@ record ClassNetwork(
         ClassificationHead last = head.setUnits(classes).optBatchShardedInput(true).build();
         last.setInitializer(new NormalInitializer(HEAD_SIGMA), Parameter.Type.WEIGHT);
         return network.add(newScaling()).add(last);
+    }
+
+    /** Makes the layers of texts below the head, for softmax. */
+    static SequentialBlock newTextBody(int rows, int dim) {
+        return new SequentialBlock().add(newTable(rows, dim, TABLE_SIGMA)).add(newScaling());
+    }
+
+    private static EmbeddingBag newTable(int rows, int dim, float sigma) {
+        EmbeddingBag table = new EmbeddingBag(rows, dim);
+        table.setInitializer(new NormalInitializer(sigma), Parameter.Type.WEIGHT);
+        return table;
     }
 
     /** Scales each row to one length. */

@@ -4,6 +4,11 @@ import ai.djl.inference.Predictor;
 import ai.djl.modality.Classifications;
 import ai.djl.modality.Input;
 import ai.djl.modality.Output;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.types.DataType;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
@@ -11,6 +16,7 @@ import ai.djl.nn.core.Linear;
 import ai.djl.repository.zoo.Criteria;
 import ai.djl.repository.zoo.ZooModel;
 import ai.djl.training.EasyTrain;
+import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.JsonUtils;
@@ -248,6 +254,24 @@ public class ClassModelTest {
             double score = answers.get(row).getProbabilities().get(i);
             double size = Math.max(1, Math.abs(score));
             Assert.assertEquals(each.get("probability").getAsDouble(), score, 1e-5 * size);
+        }
+    }
+
+    /** 0 fills short texts up. */
+    @Test
+    public void textsHaveFeaturesOfOneLength() {
+        try (NDManager manager = NDManager.newBaseManager()) {
+            Block body = ClassModel.newTextBody(512, 32);
+            body.initialize(manager, DataType.FLOAT32, new Shape(2, 4));
+            ParameterStore store = new ParameterStore(manager, false);
+            NDList ids = new NDList(manager.create(new int[][] {{5, 9, 0, 0}, {7, 7, 7, 0}}));
+            NDArray features = body.forward(store, ids, false).singletonOrThrow();
+            for (float length : features.square().sum(new int[] {1}).sqrt().toFloatArray()) {
+                Assert.assertEquals(length, 16, 1e-3f);
+            }
+            NDList narrow = new NDList(manager.create(new int[][] {{5, 9}}));
+            float[] first = body.forward(store, narrow, false).head().toFloatArray();
+            Assert.assertEquals(features.get(0).toFloatArray(), first, 1e-4f);
         }
     }
 

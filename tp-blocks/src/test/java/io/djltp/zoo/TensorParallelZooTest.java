@@ -1,6 +1,5 @@
 package io.djltp.zoo;
 
-import static io.djltp.testing.Refusals.expect;
 import static io.djltp.testing.Refusals.throwsArgument;
 
 import static org.testng.Assert.assertEquals;
@@ -32,9 +31,7 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.FileNotFoundException;
 import java.io.IOException;
-import java.io.InputStream;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -45,6 +42,7 @@ import java.util.Properties;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.stream.Stream;
 
 /**
  * DJL finds the models of this library, and they answer alike at any degree, also under the calls
@@ -64,9 +62,10 @@ public class TensorParallelZooTest {
         folder = TestFolder.create().resolve("lemmas");
         Files.createDirectories(folder);
         long bytes = 0;
-        for (String name : List.of("model.safetensors", "serving.properties", "lexicon.tsv")) {
-            try (InputStream file = LemmaNetwork.class.getResourceAsStream("lemma-en/" + name)) {
-                bytes += Files.copy(file, folder.resolve(name));
+        try (Stream<Path> files = Files.list(Path.of("src/main/resources/io/djltp/zoo/lemma-en"))) {
+            for (Path file : files.toList()) {
+                Files.copy(file, folder.resolve(file.getFileName()));
+                bytes += Files.size(file);
             }
         }
         assertTrue(bytes < 1_000_000, "" + bytes); // of the repository
@@ -96,18 +95,18 @@ public class TensorParallelZooTest {
     @Test(timeOut = 60_000)
     public void theLemmatiserKnowsItsWords() throws Exception {
         Map<String, String> words = LemmatiserTraining.words();
-        Criteria<String, String> criteria =
+        Criteria<String, Classifications> criteria =
                 Criteria.builder()
-                        .setTypes(String.class, String.class)
+                        .setTypes(String.class, Classifications.class)
                         .optApplication(Application.NLP.TEXT_CLASSIFICATION)
                         .optGroupId("io.djltp")
                         .build();
-        try (ZooModel<String, String> model = criteria.loadModel();
-                Predictor<String, String> predictor = model.newPredictor()) {
+        try (ZooModel<String, Classifications> model = criteria.loadModel();
+                Predictor<String, Classifications> predictor = model.newPredictor()) {
             assertEquals(
-                    predictor.batchPredict(WORDS.subList(0, 6)),
+                    best(predictor.batchPredict(WORDS.subList(0, 6))),
                     List.of("go", "mouse", "good", "child", "study", "run"));
-            List<String> lemmas = predictor.batchPredict(new ArrayList<>(words.keySet()));
+            List<String> lemmas = best(predictor.batchPredict(new ArrayList<>(words.keySet())));
             int right = 0;
             int i = 0;
             for (String lemma : words.values()) {
@@ -115,6 +114,10 @@ public class TensorParallelZooTest {
             }
             assertTrue(right >= 0.999 * words.size(), right + " of " + words.size());
         }
+    }
+
+    private static List<String> best(List<Classifications> answers) {
+        return answers.stream().map(each -> each.best().getClassName()).toList();
     }
 
     @DataProvider
@@ -185,19 +188,9 @@ public class TensorParallelZooTest {
         expectThrows(
                 ModelNotFoundException.class,
                 criteria("lemma-en", byte[].class, float[].class).build()::loadModel);
-        for (String number : List.of("-1", "0", "100000")) {
-            throwsArgument(
-                    lemmatiser().optArgument("topk", number).build()::loadModel,
-                    "The argument topk is " + number + ", and has",
-                    "from 1 to 681");
+        for (String number : List.of("-1", "0")) {
+            throwsArgument(lemmatiser().optArgument("topk", number).build()::loadModel, number);
         }
-        LemmaNetwork.BlockFactory factory = new LemmaNetwork.BlockFactory();
-        throwsArgument(
-                () -> factory.newNetwork(folder, Map.of("rows", 0)), "argument rows, 1 or more");
-        Path lexicon = Files.createDirectory(folder.resolveSibling("lexicon"));
-        expectThrows(FileNotFoundException.class, () -> LemmaNetwork.readLabels(lexicon));
-        Files.writeString(lexicon.resolve(LemmaNetwork.LABELS), "en\tgo\nwent\n");
-        expect(IOException.class, () -> LemmaNetwork.readLabels(lexicon), "line 2");
     }
 
     /** {@code ModelInfo.initialize} and {@code ModelInfo.load}. */

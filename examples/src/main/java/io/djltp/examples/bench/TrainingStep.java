@@ -23,6 +23,7 @@ import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.loss.SoftmaxCrossEntropyLoss;
 
+import io.djltp.classes.ClassModel;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.bench.BenchWorker.Measured;
@@ -39,7 +40,6 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.torch.Precision;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.LemmaNetwork;
 
 import org.jspecify.annotations.Nullable;
 
@@ -203,8 +203,7 @@ final class TrainingStep implements Measured {
                                     : last(workload, head, precision)
                                             .optBatchShardedInput(true)
                                             .build();
-                    LemmaNetwork.initializeHead(last);
-                    return LemmaNetwork.create(tableRows(workload), workload.dim(), last);
+                    return ClassModel.newTextBody(tableRows(workload), workload.dim()).add(last);
                 case TRANSFORMER:
                     return encoder(workload, head != null, precision);
                 default:

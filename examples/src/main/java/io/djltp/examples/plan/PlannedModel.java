@@ -6,13 +6,13 @@ import ai.djl.nn.Block;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.training.loss.Loss;
 
+import io.djltp.classes.ClassModel;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.lm.LmNetwork;
 import io.djltp.llm.zoo.MiniLmFolder;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.zoo.LemmaNetwork;
 
 import org.jspecify.annotations.Nullable;
 
@@ -39,7 +39,7 @@ enum PlannedModel {
                             .optBatchShardedInput(true)
                             .build();
             return new Planned(
-                    LemmaNetwork.create(TABLE, DIM, head),
+                    ClassModel.newTextBody(TABLE, DIM).add(head),
                     new Shape[] {new Shape(batch, N_GRAMS)},
                     new VocabParallelCrossEntropyLoss());
         }

@@ -2,8 +2,8 @@ package io.djltp.examples.spark;
 
 import ai.djl.nn.Block;
 
+import io.djltp.classes.ClassModel;
 import io.djltp.spark.ml.BodyFactory;
-import io.djltp.zoo.LemmaNetwork;
 
 import java.util.Map;
 
@@ -16,7 +16,7 @@ public final class LemmaBody implements BodyFactory {
     /** {@inheritDoc} */
     @Override
     public Block newBody(Map<String, String> arguments) {
-        return LemmaNetwork.body(
+        return ClassModel.newTextBody(
                 Integer.parseInt(arguments.get("rows")), Integer.parseInt(arguments.get("dim")));
     }
 }

@@ -4,7 +4,6 @@ import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.spark.ml.ParallelClassificationModel;
 import io.djltp.spark.ml.ParallelClassifier;
-import io.djltp.zoo.LemmaNetwork;
 
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.sql.Dataset;
@@ -144,7 +143,7 @@ public final class LemmatiserOnSpark implements Callable<Integer> {
                         .setClassNames(lemmas)
                         .setBody(LemmaBody.class.getName())
                         .setBodyArguments("rows=" + TABLE, "dim=" + dim)
-                        .setHeadSigma(LemmaNetwork.HEAD_SIGMA)
+                        .setHeadSigma(0.01f)
                         .setRanks(ranks)
                         .setMaxAttempts(attempts)
                         .setBatchSize(batch)

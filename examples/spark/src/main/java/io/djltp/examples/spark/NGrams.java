@@ -1,9 +1,10 @@
 package io.djltp.examples.spark;
 
-import io.djltp.zoo.CharNGrams;
+import io.djltp.classes.TextFeatures;
 
 import org.apache.spark.sql.api.java.UDF1;
-import org.jspecify.annotations.Nullable;
+
+import java.util.Arrays;
 
 /** The n-grams of a word, as rows of the embedding table: computed on the executors. */
 final class NGrams implements UDF1<String, int[]> {
@@ -13,7 +14,6 @@ final class NGrams implements UDF1<String, int[]> {
     private static final int LIMIT = 24; // of a word
 
     private final int rows;
-    private transient @Nullable CharNGrams nGrams;
 
     NGrams(int rows) {
         this.rows = rows;
@@ -22,9 +22,6 @@ final class NGrams implements UDF1<String, int[]> {
     /** {@inheritDoc} */
     @Override
     public int[] call(String word) {
-        if (nGrams == null) {
-            nGrams = new CharNGrams(rows, LIMIT);
-        }
-        return nGrams.rowsOf(word);
+        return Arrays.copyOf(new TextFeatures(rows, 2, 5, 1, 2).ids(word), LIMIT);
     }
 }

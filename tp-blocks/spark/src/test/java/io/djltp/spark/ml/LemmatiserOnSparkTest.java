@@ -9,11 +9,13 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.EasyTrain;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Batch;
+import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.training.listener.EpochTrainingListener;
 import ai.djl.training.listener.EvaluatorTrainingListener;
 import ai.djl.training.listener.TrainingListenerAdapter;
@@ -22,6 +24,8 @@ import ai.djl.training.tracker.Tracker;
 import ai.djl.translate.Batchifier;
 import ai.djl.util.Progress;
 
+import io.djltp.classes.ClassModel;
+import io.djltp.classes.TextFeatures;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -30,8 +34,6 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.spark.OnSpark;
 import io.djltp.training.ParallelTrainer;
-import io.djltp.zoo.CharNGrams;
-import io.djltp.zoo.LemmaNetwork;
 
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
@@ -79,7 +81,7 @@ public class LemmatiserOnSparkTest extends OnSpark {
     @BeforeClass
     public void start() throws IOException {
         LemmaCorpus corpus = LemmaCorpus.read(List.of(Language.DE));
-        CharNGrams nGrams = new CharNGrams(TABLE, 24);
+        TextFeatures features = new TextFeatures(TABLE, 2, 5, 1, 2);
         Map<Integer, Integer> classes = new LinkedHashMap<>();
         List<Row> rows = new ArrayList<>();
         for (int i = 0; FULL && i < corpus.classes(); i++) {
@@ -94,7 +96,7 @@ public class LemmatiserOnSparkTest extends OnSpark {
             if (label == lemmas.size()) {
                 lemmas.add(corpus.lemma(lemma));
             }
-            List<Integer> ids = Arrays.stream(nGrams.rowsOf(word)).boxed().toList();
+            List<Integer> ids = Arrays.stream(Arrays.copyOf(features.ids(word), 24)).boxed().toList();
             rows.add(RowFactory.create(word, ids, label));
         }
         StructType schema = StructType.fromDDL("word string, ngrams array<int>, lemma int");
@@ -106,7 +108,7 @@ public class LemmatiserOnSparkTest extends OnSpark {
 
         @Override
         public Block newBody(Map<String, String> arguments) {
-            return LemmaNetwork.body(
+            return ClassModel.newTextBody(
                     Integer.parseInt(arguments.get("rows")),
                     Integer.parseInt(arguments.get("dim")));
         }
@@ -119,7 +121,7 @@ public class LemmatiserOnSparkTest extends OnSpark {
                 .setClassNames(lemmas.toArray(new String[0]))
                 .setBody(LemmaBody.class.getName())
                 .setBodyArguments("rows=" + TABLE, "dim=" + DIM)
-                .setHeadSigma(LemmaNetwork.HEAD_SIGMA)
+                .setHeadSigma(0.01f)
                 .setRanks(RANKS)
                 .setBatchSize(BATCH)
                 .setEpochs(EPOCHS)
@@ -137,8 +139,8 @@ public class LemmatiserOnSparkTest extends OnSpark {
                         .setUnits(lemmas.size())
                         .optBatchShardedInput(true)
                         .build();
-        LemmaNetwork.initializeHead(head);
-        Block network = LemmaNetwork.create(TABLE, DIM, head);
+        head.setInitializer(new NormalInitializer(0.01f), Parameter.Type.WEIGHT);
+        Block network = ClassModel.newTextBody(TABLE, DIM).add(head);
         try (Model model = Model.newInstance("one", Device.cpu(), "PyTorch")) {
             model.setBlock(network);
             List<Double> losses = trainInOneJvm(model, rows);
