@@ -1,8 +1,7 @@
 package io.djltp.spark;
 
-import io.djltp.testing.Refusals;
-
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.Refusals;
 
 import org.apache.spark.TaskContext;
 import org.apache.spark.api.java.JavaRDD;
@@ -358,7 +357,8 @@ public class TensorParallelSparkTest extends OnSpark {
 
     @Test(timeOut = 60_000)
     public void theRowsMustBeInAsManyPartitionsAsTasks() {
-        Refusals.throwsArgument(() -> ranks(2).run(numbers(1, 2, 3), (ranks, rows) -> 0), "3 partitions");
+        Refusals.throwsArgument(
+                () -> ranks(2).run(numbers(1, 2, 3), (ranks, rows) -> 0), "3 partitions");
     }
 
     /** Ends the executor of the second row, the first time. */

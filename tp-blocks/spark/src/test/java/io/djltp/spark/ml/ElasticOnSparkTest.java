@@ -1,9 +1,8 @@
 package io.djltp.spark.ml;
 
-import io.djltp.testing.Refusals;
-
 import io.djltp.spark.OnSpark;
 import io.djltp.spark.SparkJobException;
+import io.djltp.testing.Refusals;
 
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
@@ -86,7 +85,10 @@ public class ElasticOnSparkTest extends OnSpark {
         Assert.assertEquals(model.network().parameters(), undisturbed.network().parameters());
         Assert.assertEquals(model.getTrainingLosses(), undisturbed.getTrainingLosses());
 
-        Refusals.expect(RuntimeException.class, () -> classifier.fit(rows.filter("label < 6")), "is of another training: ");
+        Refusals.expect(
+                RuntimeException.class,
+                () -> classifier.fit(rows.filter("label < 6")),
+                "is of another training: ");
     }
 
     /**

@@ -96,7 +96,8 @@ public class LemmatiserOnSparkTest extends OnSpark {
             if (label == lemmas.size()) {
                 lemmas.add(corpus.lemma(lemma));
             }
-            List<Integer> ids = Arrays.stream(Arrays.copyOf(features.ids(word), 24)).boxed().toList();
+            List<Integer> ids =
+                    Arrays.stream(Arrays.copyOf(features.ids(word), 24)).boxed().toList();
             rows.add(RowFactory.create(word, ids, label));
         }
         StructType schema = StructType.fromDDL("word string, ngrams array<int>, lemma int");

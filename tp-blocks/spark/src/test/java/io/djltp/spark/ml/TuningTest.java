@@ -1,9 +1,8 @@
 package io.djltp.spark.ml;
 
-import io.djltp.testing.Refusals;
-
 import io.djltp.spark.OnSpark;
 import io.djltp.spark.SparkJobException;
+import io.djltp.testing.Refusals;
 
 import org.apache.spark.ml.Model;
 import org.apache.spark.ml.Pipeline;
