@@ -40,15 +40,19 @@ final class FakeMember implements AutoCloseable {
 
     /** Returns the next message that is no heartbeat. */
     Message read() throws IOException {
-        DataInputStream in = new DataInputStream(protocol.getInputStream());
-        while (true) {
-            byte[] body = new byte[in.readInt()];
-            in.readFully(body);
-            Message message = Message.decode(body);
-            if (message.type() != Message.Type.HEARTBEAT) {
-                return message;
-            }
+        Message message = next();
+        while (message.type() == Message.Type.HEARTBEAT) {
+            message = next();
         }
+        return message;
+    }
+
+    /** Returns the next message. */
+    Message next() throws IOException {
+        DataInputStream in = new DataInputStream(protocol.getInputStream());
+        byte[] body = new byte[in.readInt()];
+        in.readFully(body);
+        return Message.decode(body);
     }
 
     boolean isOpen() {

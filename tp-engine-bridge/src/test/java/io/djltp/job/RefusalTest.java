@@ -10,6 +10,7 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.Callable;
+import java.util.concurrent.CountDownLatch;
 
 /** Processes that do not make a job find out, all of them, and are told what to do. */
 public class RefusalTest {
@@ -65,22 +66,35 @@ public class RefusalTest {
         int process = Integer.parseInt(words[0]);
         int processes = Integer.parseInt(words[2]);
         JobOptions.Builder options = Jobs.options(Integer.parseInt(words[3])).optVersion(words[6]);
-        Meeting meeting = new Meeting(3, Jobs.options(6)).with(2, Jobs.options(6));
+        Meeting meeting = new Meeting(3, Jobs.options(6));
+        CountDownLatch arrived = new CountDownLatch(1);
         meeting.with(
                         () -> {
-                            Thread.sleep(300); // after the good one: all that have come are told
+                            try (FakeMember good = join(2, meeting.port)) {
+                                good.next(); // a heartbeat: it is let in
+                                arrived.countDown();
+                                return told(good);
+                            }
+                        })
+                .with(
+                        () -> {
+                            arrived.await(); // all that have come are told
                             return process == 0
-                                    ? joinAsSecondMaster(meeting.port)
+                                    ? told(join(0, meeting.port))
                                     : Jobs.join(process, processes, meeting.port, options.build());
                         })
                 .fails(pattern);
     }
 
     // a second process 0 would bind a port of its own: only one that is faked gets so far
-    private static Job joinAsSecondMaster(int port) throws Exception {
-        Hello hello = new Hello(1, "1.0", 0, 3, 6, "h", 7, Jobs.LOOPBACK, null);
-        try (FakeMember fake = FakeMember.connect(port, hello)) {
-            throw new JobFailedException(fake.read().content(String.class), -1, -1, null);
+    private static FakeMember join(int process, int port) throws Exception {
+        return FakeMember.connect(
+                port, new Hello(1, "1.0", process, 3, 6, "h", 7, Jobs.LOOPBACK, null));
+    }
+
+    private static Job told(FakeMember member) throws Exception {
+        try (member) {
+            throw new JobFailedException(member.read().content(String.class), -1, -1, null);
         }
     }
 

@@ -27,7 +27,7 @@ import javax.xml.parsers.ParserConfigurationException;
 public class PlanCommandTest {
 
     private static final Pattern LINE =
-            Pattern.compile(" +forward +10 all-gather .* 5 × ParallelTransformer/layer");
+            Pattern.compile(" +forward +10 all-gather .* 5 × layers/layer");
 
     @Test(timeOut = 60_000)
     public void theFiguresAreThoseOfTheShards() throws IOException {
@@ -97,7 +97,7 @@ public class PlanCommandTest {
             TpRun run =
                     TpRun.withJson(
                             "plan lm --mesh 2x2 --layers 5 --sequence-parallel --html " + html);
-            run.assertPrints(0, "5 × ParallelTransformer/layer, each");
+            run.assertPrints(0, "5 × layers/layer, each");
             Assert.assertTrue(run.output().lines().anyMatch(LINE.asMatchPredicate()), run.output());
             String page = Files.readString(html);
             Assert.assertEquals(count(page, "class=\"equal\""), 1);

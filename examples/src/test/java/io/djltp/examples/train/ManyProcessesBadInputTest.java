@@ -177,8 +177,8 @@ public class ManyProcessesBadInputTest {
             {"--steps 5", "--steps 6", "--steps is 5 on process 0 and 6 on process 1"},
             {"--languages de", "--languages en", "--languages is de on process 0 and en on"},
             {"--backend tcp", "--seed 1", "--backend is tcp on process 0 and auto on process 1"},
-            {"--seed 1", "--lr 3", "--lr is 0.3 on process 0 and 3.0 on process 1"},
-            {"--lr 0.3 --out a", "--mode mixed --out b --languages DE --keep 7", null},
+            {"--seed 1", "--lr 3", "--lr is not set on process 0 and 3.0 on process 1"},
+            {"--out a", "--mode mixed --out b --languages DE", null},
         };
     }
 

@@ -27,6 +27,9 @@ public final class ListedUpdates {
 
     private final List<Item> items = new ArrayList<>();
 
+    /** Creates a list without weights. */
+    public ListedUpdates() {}
+
     /**
      * A weight, or a range of its elements.
      *

@@ -169,7 +169,6 @@ public class OneDnnLinearTest extends RecordedTest {
         return results;
     }
 
-    /** What was changed since is noticed, as libtorch does. */
     /** The last of the summands, fewer than a kernel is compiled for, are libtorch's. */
     @Test(timeOut = 60_000)
     public void addsProductsOfATransposedFactor() {
