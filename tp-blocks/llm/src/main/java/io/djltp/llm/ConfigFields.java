@@ -31,6 +31,7 @@ import java.util.Locale;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Pattern;
+import java.util.stream.StreamSupport;
 
 /** The fields of a {@code config.json}, of which each is asked for by its name. */
 final class ConfigFields {
@@ -369,7 +370,10 @@ final class ConfigFields {
             int interval = count("no_rope_layer_interval", 4);
             JsonElement named = get("no_rope_layers"); // 1 of a layer with rotary positions
             JsonArray list = named instanceof JsonArray array ? array : new JsonArray();
-            if (named != null && list.size() < layers) {
+            boolean numbers =
+                    StreamSupport.stream(list.spliterator(), false)
+                            .allMatch(it -> it instanceof JsonPrimitive each && each.isNumber());
+            if (named != null && (list.size() < layers || !numbers)) {
                 throw malformed("no_rope_layers must be a list of %d numbers, one a layer", layers);
             }
             for (int i = 0; i < layers; i++) {

@@ -117,6 +117,11 @@ public class ModelConfigTest {
                         + ", 'num_key_value_heads': 5, 'no_rope_layers': [1]",
                 "no_rope_layers must be a list of 2 numbers"
             },
+            {
+                LLAMA.replace("llama", "smollm3")
+                        + ", 'num_key_value_heads': 5, 'no_rope_layers': [1, 'a']",
+                "no_rope_layers must be a list of 2 numbers"
+            },
             {LLAMA + ", 'rms_norm_eps': 0", "rms_norm_eps is 0, and must be a number above 0"},
         };
     }
