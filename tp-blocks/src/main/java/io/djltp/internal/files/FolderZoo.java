@@ -29,6 +29,7 @@ public abstract class FolderZoo extends ModelZoo {
      * @param application what the models are for
      * @param artifactIds the names of the models
      */
+    @SuppressWarnings("this-escape") // only the loaders of the zoo get it
     protected FolderZoo(String groupId, Application application, String... artifactIds) {
         this.groupId = groupId;
         for (String each : artifactIds) {
