@@ -104,9 +104,9 @@ public final class ClassData {
         /** A text. */
         TEXT("a text that is not empty"),
         /** Numbers of features, each with a value. */
-        SPARSE("an object of ids, which are integers, and as many values"),
+        SPARSE("an object of ids, which are integers, and as many finite values"),
         /** A vector. */
-        DENSE("a list of numbers");
+        DENSE("a list of finite numbers");
 
         private final String expected;
 

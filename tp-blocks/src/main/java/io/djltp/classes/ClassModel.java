@@ -301,10 +301,11 @@ public final class ClassModel implements AutoCloseable {
      * @param k how many classes are wanted; if there are fewer, all are
      * @param <I> the type of the input
      * @return the predictor. Close it before the model
-     * @throws IllegalArgumentException if the model has other features
+     * @throws IllegalArgumentException if the model has other features, or {@code k} is below 1
      * @throws IllegalStateException if the model is neither trained nor loaded, or is being trained
      */
     public <I> Predictor<I, Classifications> newPredictor(Class<I> input, int k) {
+        Errors.check(k > 0, "A prediction has 1 class or more, not %s", k);
         List<Block> blocks = model.getBlock().getChildren().values();
         ClassSearch search = ClassSearch.of(blocks.get(blocks.size() - 1));
         boolean softmax = network.objective() == Objective.SOFTMAX;
@@ -345,7 +346,10 @@ public final class ClassModel implements AutoCloseable {
         boolean texts = network.text() != null;
         Errors.check(
                 texts || network.features() == ClassData.Features.DENSE && network.body() == null,
-                "ONNX is for classifiers of texts or dense features without a body");
+                "ONNX is for classifiers of texts or dense features without a body, and this one has"
+                        + " %s features%s",
+                network.features(),
+                network.body() == null ? "" : " and a body");
         OnnxExport.Builder export =
                 texts
                         ? OnnxExport.builder().setInput("ids", DataType.INT32, new Shape(-1, -1))

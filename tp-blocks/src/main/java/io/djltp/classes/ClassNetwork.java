@@ -82,6 +82,9 @@ record ClassNetwork(
 
     static ClassNetwork read(Path folder) throws IOException {
         Path file = folder.resolve(FILE);
+        if (!Files.exists(file)) {
+            throw new IOException(folder + " has no classifier: ClassModel.save writes " + FILE);
+        }
         try {
             JsonObject json = GSON.fromJson(Files.readString(file), JsonObject.class);
             JsonElement name = json == null ? null : json.remove(BODY);

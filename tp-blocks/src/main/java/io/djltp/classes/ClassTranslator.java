@@ -13,6 +13,9 @@ import ai.djl.util.JsonUtils;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParseException;
+import com.google.gson.JsonPrimitive;
+import com.google.gson.Strictness;
+import com.google.gson.stream.JsonReader;
 
 import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
@@ -22,6 +25,8 @@ import io.djltp.internal.Errors;
 
 import org.jspecify.annotations.Nullable;
 
+import java.io.IOException;
+import java.io.StringReader;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
@@ -105,7 +110,7 @@ record ClassTranslator<I>(
         float[] values = row.values();
         Errors.check(
                 ids != null && values != null && ids.length == values.length,
-                "A row needs as many values as sparse features");
+                "A row needs sparse features: ids and as many values");
         for (int id : Objects.requireNonNull(ids)) {
             Errors.check(
                     id >= 0 && id < network.inputs() - 1,
@@ -186,19 +191,33 @@ record ClassTranslator<I>(
                 BytesSupplier data = input.getData();
                 String text = data == null ? "" : data.getAsString();
                 String type = input.getProperty("Content-Type", "");
-                if (features == Features.TEXT && !type.startsWith("application/json")) {
-                    text = JsonUtils.GSON.toJson(text);
-                }
-                JsonElement json = JsonUtils.GSON.fromJson(text, JsonElement.class);
+                boolean plain = features == Features.TEXT && !type.startsWith("application/json");
+                JsonElement json = plain ? new JsonPrimitive(text) : parse(text);
                 if (json instanceof JsonObject object && object.has("inputs")) {
-                    json = object.get("inputs");
+                    json = object.remove("inputs");
+                    Errors.check(
+                            object.isEmpty(),
+                            "The fields %s are not known. Use inputs; the argument topk of the"
+                                    + " model is the number of classes",
+                            object.keySet());
                 }
-                Errors.check(json != null, "The request has no inputs");
                 List<Row> own = Row.ofJson(features, json);
                 own.forEach(row -> rows.add(row, new ArrayList<>(), new ArrayList<>()));
                 return new Asked(own, Row.isOne(features, json), null);
-            } catch (IllegalArgumentException | JsonParseException e) {
+            } catch (IllegalArgumentException e) {
                 return new Asked(List.of(), false, "" + e.getMessage());
+            }
+        }
+
+        private static JsonElement parse(String text) {
+            JsonReader reader = new JsonReader(new StringReader(text));
+            reader.setStrictness(Strictness.STRICT);
+            try {
+                JsonElement json = JsonUtils.GSON.getAdapter(JsonElement.class).read(reader);
+                reader.peek(); // fails if there is anything but spaces
+                return json;
+            } catch (IOException | JsonParseException | NumberFormatException e) {
+                throw Errors.argument("The body is not JSON at %s", reader.getPath());
             }
         }
 

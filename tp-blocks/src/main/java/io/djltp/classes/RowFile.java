@@ -178,9 +178,7 @@ final class RowFile {
                 at += got;
                 return got;
             } catch (EOFException | ZipException e) {
-                throw Errors.argument(
-                        "%s cannot be unpacked behind byte %s of its text: %s. Is it complete?",
-                        path, at, e.getMessage());
+                throw Errors.argument("%s cannot be unpacked: %s. Is it complete?", path, e);
             }
         }
 

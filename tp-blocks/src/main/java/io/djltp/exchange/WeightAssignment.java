@@ -156,8 +156,7 @@ final class WeightAssignment {
                         : name
                                 + " needs "
                                 + String.join(", ", missing(matches.get(0)))
-                                + ", which is missing (of tied weights, which a file has once, a"
-                                + " line of the mapping names the tensor)");
+                                + ", which is missing");
     }
 
     private void use(Match<Target> match, Parameter parameter) throws IOException {

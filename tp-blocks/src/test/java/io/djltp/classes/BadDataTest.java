@@ -32,7 +32,7 @@ public class BadDataTest {
         Object[][] all = {
             {null, "", "is empty"},
             {null, "word", "begins with \"word\", which tells no format: set one of [FASTTEXT, "},
-            {null, "\u001f\u008b", "cannot be unpacked behind byte 0 of its text"},
+            {null, "\u001f\u008b", "cannot be unpacked: "},
             {null, "[\n  {\"text\"", "is a JSON array: write an object a line"},
             {null, "[ {\"text\": \"a\", \"label\": 1}]", "is a JSON array: write an object a line"},
             {null, "1, 2 3:0.5", "tells no format (LIBSVM has commas without spaces between"},
@@ -148,11 +148,11 @@ public class BadDataTest {
         Assert.assertEquals(data.size(), 100_000);
         Files.write(file, Arrays.copyOf(bytes, bytes.length - 9));
         String found = message(ClassData.builder(file));
-        Assert.assertTrue(found.startsWith(file + " cannot be unpacked behind byte "), found);
+        Assert.assertTrue(found.startsWith(file + " cannot be unpacked: "), found);
         bytes[bytes.length / 2] ^= 1;
         Files.write(file, bytes);
         found = message(ClassData.builder(file));
-        Assert.assertTrue(found.startsWith(file + " cannot be unpacked behind byte "), found);
+        Assert.assertTrue(found.startsWith(file + " cannot be unpacked: "), found);
         Files.write(file, new byte[0]);
         Assert.assertThrows(IllegalArgumentException.class, () -> rows(data));
         Path array = write("\u0093NUMPY");

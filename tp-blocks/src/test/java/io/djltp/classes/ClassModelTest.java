@@ -196,7 +196,8 @@ public class ClassModelTest {
                     "[" + json[1] + ", " + json[2] + "]",
                     "{\"inputs\": [" + json[0] + ", null]}",
                     "{",
-                    ""
+                    "",
+                    "{\"inputs\": " + json[0] + ", \"top\": 2}"
                 }) {
             inputs.add(new Input());
             inputs.get(inputs.size() - 1).addProperty("Content-Type", "application/json");
@@ -204,7 +205,7 @@ public class ClassModelTest {
         }
         if (features == Features.TEXT) {
             inputs.add(new Input());
-            inputs.get(5).add(Objects.requireNonNull(rows.get(3).text()));
+            inputs.get(6).add(Objects.requireNonNull(rows.get(3).text()));
         }
         Criteria<Input, Output> criteria =
                 Criteria.builder()
@@ -221,13 +222,15 @@ public class ClassModelTest {
             assertSame(two.get(0).getAsJsonArray(), answers, 1);
             assertSame(two.get(1).getAsJsonArray(), answers, 2);
             if (features == Features.TEXT) {
-                String one = text(outputs.get(5));
+                String one = text(outputs.get(6));
                 assertSame(JsonUtils.GSON.fromJson(one, JsonArray.class), answers, 3);
             }
             Assert.assertTrue(text(outputs.get(2)).contains("Input 1 must be "));
             Assert.assertEquals(outputs.get(2).getCode(), 400);
             Assert.assertEquals(outputs.get(3).getCode(), 400);
-            Assert.assertTrue(text(outputs.get(4)).contains("has no inputs"));
+            Assert.assertTrue(text(outputs.get(3)).contains("The body is not JSON at $."));
+            Assert.assertTrue(text(outputs.get(4)).contains("The body is not JSON at $"));
+            Assert.assertTrue(text(outputs.get(5)).contains("The fields [top] are not known"));
             TranslateException wrong =
                     Assert.expectThrows(
                             TranslateException.class, () -> predictor.predict(inputs.get(2)));
@@ -286,12 +289,15 @@ public class ClassModelTest {
 
     @Test(dataProvider = "wrongBodies")
     public void aWrongBodyIsNamed(String body, String message) throws IOException {
+        Path none = folder.resolve("none");
+        Refusals.expect(IOException.class, () -> ClassModel.load(none), "none has no classifier");
         String sizes = "{'features': 'DENSE', 'hidden': [], 'objective': 'SOFTMAX', 'body': %s}";
         Files.writeString(folder.resolve("model.json"), sizes.formatted(body));
         Refusals.expect(IOException.class, () -> ClassModel.load(folder), message);
     }
 
     private static List<Classifications> ask(ClassModel model, List<Row> rows) throws Exception {
+        Assert.assertThrows(IllegalArgumentException.class, () -> model.newPredictor(Row.class, 0));
         try (Predictor<Row, Classifications> predictor = model.newPredictor(Row.class, 3)) {
             return predictor.batchPredict(rows);
         }
