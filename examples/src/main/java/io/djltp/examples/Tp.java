@@ -136,7 +136,10 @@ public final class Tp implements Runnable {
      */
     private static int refuse(ParameterException e, String[] args) {
         CommandLine command = e.getCommandLine();
-        command.getErr().println("tp: " + e.getMessage());
+        // of a constant, picocli lists the name and what it prints as
+        String message =
+                String.valueOf(e.getMessage()).replaceAll("\\b[A-Z]+_[A-Z_]+, (?=[a-z]+-)", "");
+        command.getErr().println("tp: " + message);
         CommandLine.UnmatchedArgumentException.printSuggestions(e, command.getErr());
         String name = command.getCommandSpec().qualifiedName().replaceFirst("tp", "");
         command.getErr().printf("Try: %s%s --help%n", NAME, name);

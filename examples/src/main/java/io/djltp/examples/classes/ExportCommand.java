@@ -2,6 +2,7 @@ package io.djltp.examples.classes;
 
 import io.djltp.classes.ClassModel;
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.JsonFile;
 import io.djltp.exchange.OnnxExport;
 
 import picocli.CommandLine.Command;
@@ -9,8 +10,6 @@ import picocli.CommandLine.Option;
 
 import java.io.IOException;
 import java.nio.file.FileAlreadyExistsException;
-import java.nio.file.FileSystemException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Locale;
 import java.util.concurrent.Callable;
@@ -40,8 +39,8 @@ public final class ExportCommand implements Callable<Integer> {
     /** {@inheritDoc} */
     @Override
     public Integer call() throws IOException {
+        JsonFile.check("--onnx", onnx);
         try (ClassModel model = Classifier.open(folder)) {
-            Files.createDirectories(onnx.toAbsolutePath().getParent());
             OnnxExport.Builder export = BadInputException.check("", model::newOnnxExport);
             export.optOverwrite(overwrite).build().write(model.getModel(), onnx);
             System.out.printf(
@@ -55,11 +54,6 @@ public final class ExportCommand implements Callable<Integer> {
                     model.getClasses().size());
         } catch (FileAlreadyExistsException e) {
             throw new BadInputException(e.getMessage(), e);
-        } catch (FileSystemException e) {
-            String reason = e.getReason() == null ? e.getClass().getSimpleName() : e.getReason();
-            throw new BadInputException(
-                    "%s cannot be written (%s): name a place with write permission",
-                    e.getFile(), reason);
         }
         return 0;
     }

@@ -591,6 +591,8 @@ public class ClassCommandsTest {
             {"predict none a", "There is no trained model in none"},
             {"predict none", "Say what to predict"},
             {"predict none a --top 0", "--top must be greater than 0"},
+            {"export --onnx @none/x.onnx", "name a file in an existing folder"},
+            {"train --data @text --out x --loss k", "one of [SOFTMAX, one-vs-all, squared-hinge]"},
         };
     }
 
