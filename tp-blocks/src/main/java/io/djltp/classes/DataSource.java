@@ -116,6 +116,7 @@ final class DataSource {
         String first = head.firstLine.replaceAll("\"[^\"]*(\"|$)", ""); // without what is quoted
         char comma = first.contains(",") || !first.contains(";") ? ',' : ';';
         char delimiter = format == Format.CSV ? comma : '\t';
+        boolean either = delimiter == ',' && first.split(",", 2)[0].contains(";");
         Split split = format == Format.CSV ? Split.quoted(delimiter) : Split.LINES;
         int separator = builder.separator;
         int stop = split.end(head.bytes, (int) head.begin, head.bytes.length);
@@ -133,6 +134,11 @@ final class DataSource {
         int label = fields.indexOf(labelField);
         boolean named = builder.fields || text >= 0 && label >= 0;
         if (!named) {
+            Errors.check(
+                    !either || separator == ';',
+                    "%s, line 1: either ; or , may be between label and text. Quote what has both,"
+                            + " or name the fields in a first line",
+                    head.file);
             Errors.check(
                     fields.isEmpty() || fields.size() == 2 || builder.skipBadLines > 0,
                     "%s, line 1: expected a label and a text, or the names of fields, found %s. Set"

@@ -49,6 +49,11 @@ public class BadDataTest {
                         + " price]. Set which fields are text and label (--fields), or a format other"
                         + " than CSV"
             },
+            {
+                Format.CSV,
+                "a;Hello, b",
+                "line 1: either ; or , may be between label and text. Quote"
+            },
             {null, "\u00ff\u00fea", "is UTF-16: convert it with iconv -f UTF-16 -t UTF-8"},
             {Format.LIBSVM, "\n\n", "has no rows"},
             {Format.FASTTEXT, "a b\n", "No row of FILE has a label"},

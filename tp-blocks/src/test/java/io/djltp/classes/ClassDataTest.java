@@ -72,7 +72,7 @@ public class ClassDataTest {
                 "[b, c, a]",
                 "say \"yes\",\ntwice [0]|x [1]| []"
             },
-            {Format.CSV, "a,5\" disk\nb,\"\"\nb,\"\"\"\"", "[a, b]", "5\" disk [0]| [1]|\" [1]"},
+            {Format.CSV, "a,5\"; disk\nb,\"\"\nb,\"\"\"\"", "[a, b]", "5\"; disk [0]| [1]|\" [1]"},
             {
                 Format.TSV,
                 "b\tone, \"two\n c \tt\u00e4gl\ud83d\ude00",
