@@ -82,23 +82,22 @@ record ClassTranslator<I>(
     /** {@inheritDoc} */
     @Override
     public NDList batchProcessInput(TranslatorContext context, List<I> inputs) {
-        List<int[]> ids = new ArrayList<>();
-        List<float[]> values = new ArrayList<>();
-        for (I input : inputs) {
-            add(row(input), ids, values);
-        }
+        return arrays(context, inputs.stream().map(input -> featured(row(input))).toList());
+    }
+
+    /** Returns the arrays of rows of {@link #featured}. */
+    private NDList arrays(TranslatorContext context, List<Row> rows) {
+        List<int[]> ids = rows.stream().map(Row::ids).toList();
+        List<float[]> values = rows.stream().map(Row::values).toList();
         return ClassDataset.arrays(
                 context.getNDManager(), network.features(), network.inputs(), ids, values);
     }
 
-    /** Adds the features of a row. */
-    private void add(Row row, List<int[]> ids, List<float[]> values) {
-        if (network.features() != Features.DENSE) {
-            ids.add(ids(row));
-        }
-        if (network.features() != Features.TEXT) {
-            values.add(values(row));
-        }
+    /** Returns the features of a row as the network takes them. */
+    private Row featured(Row row) {
+        int[] ids = network.features() == Features.DENSE ? null : ids(row);
+        float[] values = network.features() == Features.TEXT ? null : values(row);
+        return new Row(0, null, ids, values, new int[0]);
     }
 
     private int[] ids(Row row) {
@@ -179,7 +178,7 @@ record ClassTranslator<I>(
         /**
          * A request.
          *
-         * @param rows its rows, none if they cannot be read
+         * @param rows the features of its rows, none if they cannot be read
          * @param one whether it is a row, and no list of rows
          * @param error why they cannot be read, or {@code null}
          */
@@ -201,8 +200,7 @@ record ClassTranslator<I>(
                                     + " model is the number of classes",
                             object.keySet());
                 }
-                List<Row> own = Row.ofJson(features, json);
-                own.forEach(row -> rows.add(row, new ArrayList<>(), new ArrayList<>()));
+                List<Row> own = Row.ofJson(features, json).stream().map(rows::featured).toList();
                 return new Asked(own, Row.isOne(features, json), null);
             } catch (IllegalArgumentException e) {
                 return new Asked(List.of(), false, "" + e.getMessage());
@@ -234,7 +232,7 @@ record ClassTranslator<I>(
             context.setAttachment(ASKED, asked);
             List<Row> all = asked.stream().flatMap(each -> each.rows.stream()).toList();
             Errors.check(!all.isEmpty(), "%s", asked.get(0).error); // is status 400
-            return rows.batchProcessInput(context, all);
+            return rows.arrays(context, all);
         }
 
         /** {@inheritDoc} */
