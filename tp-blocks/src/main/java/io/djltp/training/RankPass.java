@@ -415,11 +415,11 @@ final class RankPass {
                 trained.getLoss() instanceof ShardedLoss sharded
                         ? sharded.getWeight(labels, outputs.get(0).array().getShape())
                         : pass.getRows();
-        NDArray mean = getLoss();
+        NDArray mean = Autograd.detach(getLoss(), scope);
         boolean wide = mean.getDataType() == DataType.FLOAT64;
         DataType type = wide ? DataType.FLOAT64 : DataType.FLOAT32;
-        double[] own = {weight * HostReads.number(mean), weight};
-        NDArray sums = scope.create(own).toType(type, false);
+        NDArray own = mean.toType(type, false).reshape(1).mul(weight);
+        NDArray sums = own.concat(scope.create(new float[] {weight}).toType(type, false));
         context.getDataGroup().setIssuer(trained.getLoss().getClass().getSimpleName());
         context.getDataGroup().allReduce(sums, ReduceOp.SUM);
         double[] total = HostReads.doubles(sums.toType(DataType.FLOAT64, false));
