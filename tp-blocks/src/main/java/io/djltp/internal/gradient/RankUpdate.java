@@ -49,7 +49,7 @@ public final class RankUpdate implements AutoCloseable {
     private final boolean measured; // whether their norm is known before the update
     private final boolean limited; // whether gradients are limited by their norm
     private final boolean sharedOut; // whether ranks of a group each update a part
-    private boolean checked; // whether they can
+    private boolean checked; // whether they can, which rank 0 alone reads and writes
     private final float[] factors; // of the gradients of the ranks, in this step
 
     /**
@@ -118,7 +118,7 @@ public final class RankUpdate implements AutoCloseable {
             boolean part = sharers(context, parameter) != null;
             gradients.add(new GradientBuckets.Member(parameter, value, group, null, part));
         }
-        if (!checked && context.getRank() == 0) {
+        if (context.getRank() == 0 && !checked) {
             checked = true;
             warnOfWhole(gradients);
         }
