@@ -61,7 +61,7 @@ public final class TensorParallelZooProvider implements ZooProvider {
                     SideFolder.cached(
                             NAME + "-" + Long.toHexString(version.getValue()), Zoo::writeFolder);
             Properties properties = ModelFolder.properties(folder);
-            arguments.put("translatorFactory", properties.getProperty("translatorFactory"));
+            arguments.putIfAbsent("translatorFactory", properties.getProperty("translatorFactory"));
             return folder;
         }
 

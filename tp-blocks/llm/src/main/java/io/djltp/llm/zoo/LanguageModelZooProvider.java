@@ -52,7 +52,7 @@ public final class LanguageModelZooProvider implements ZooProvider {
                 LanguageModelFactory.checkOptions(criteria.getOptions().keySet());
             }
             arguments.put("blockFactory", new LanguageModelFactory());
-            arguments.put("translatorFactory", LanguageModelFactory.class.getName());
+            arguments.putIfAbsent("translatorFactory", LanguageModelFactory.class.getName());
             Object folder = arguments.get(LanguageModelFactory.FOLDER);
             if (folder == null && MiniLmFolder.NAME.equals(criteria.getArtifactId())) {
                 return MiniLmFolder.get();
