@@ -162,8 +162,8 @@ public final class ShardedCrossEntropy {
     }
 
     /**
-     * Computes the loss of logits that are not cut, in operations that autograd records. Logits in
-     * float64 are computed with in float64.
+     * Computes the loss of logits that are not cut, in operations that autograd records: the
+     * formula of {@link SoftmaxLoss} a second time. Logits in float64 are computed with in float64.
      *
      * @param logits the logits, [x1, ..., xn, classes]
      * @param labels the labels, [x1, ..., xn], of any numeric type

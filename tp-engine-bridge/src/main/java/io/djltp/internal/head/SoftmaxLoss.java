@@ -39,7 +39,7 @@ import java.util.stream.DoubleStream;
  * = r c_y\) is what is called the weight of the row. Everything here has one number for each row,
  * in float64: in Java that takes less time than to call an operation of libtorch. No digits are
  * lost where logits are large: \(m\) is subtracted from \(z_y\) and the mean before \(\log S\) is
- * added.
+ * added. {@link ShardedCrossEntropy#record} has the same loss in operations of libtorch.
  */
 final class SoftmaxLoss {
 
