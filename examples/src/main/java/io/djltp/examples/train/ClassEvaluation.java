@@ -153,7 +153,6 @@ public final class ClassEvaluation {
         int most = (int) Math.min(evaluation.needed + filtered, model.getClasses().size());
         // each thread has batches of its own: no operation waits for the slowest thread
         int cores = Runtime.getRuntime().availableProcessors();
-        int threads = Autograd.getThreads();
         List<Predictor<Row, Classifications>> predictors =
                 Stream.generate(() -> model.newPredictor(Row.class, most)).limit(cores).toList();
         try (Stream<Row> all = data.stream()) {
@@ -172,7 +171,6 @@ public final class ClassEvaluation {
                 }
             }
         } finally {
-            Autograd.setThreads(threads); // of this thread, which took part
             predictors.forEach(Predictor::close);
         }
         return evaluation.figures();
@@ -188,11 +186,14 @@ public final class ClassEvaluation {
 
     private static List<Classifications> predict(
             Predictor<Row, Classifications> predictor, List<Row> batch) {
+        int threads = Autograd.getThreads(); // of this thread of the common pool
         Autograd.setThreads(1);
         try {
             return predictor.batchPredict(batch);
         } catch (TranslateException e) {
             throw new IllegalStateException("The rows cannot be predicted: " + e.getMessage(), e);
+        } finally {
+            Autograd.setThreads(threads);
         }
     }
 
