@@ -28,6 +28,7 @@ import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.bench.BenchWorker.Measured;
 import io.djltp.examples.bench.WorkerProcess.WorkerTask;
+import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.loss.OneVsAllLoss;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
@@ -106,8 +107,8 @@ final class TrainingStep implements Measured {
             // 0 is padding: about a third of the places of a batch
             NDArray numbers =
                     manager.randomInteger(
-                            -Networks.tableRows(workload) / 2,
-                            Networks.tableRows(workload),
+                            -LemmaCorpus.tableRows(workload.units()) / 2,
+                            LemmaCorpus.tableRows(workload.units()),
                             new Shape(workload.batch(), NGRAMS),
                             DataType.INT32);
             return numbers.maximum(0).toType(DataType.INT32, true);
@@ -203,17 +204,14 @@ final class TrainingStep implements Measured {
                                     : last(workload, head, precision)
                                             .optBatchShardedInput(true)
                                             .build();
-                    return ClassModel.newTextBody(tableRows(workload), workload.dim()).add(last);
+                    return ClassModel.newTextBody(
+                                    LemmaCorpus.tableRows(workload.units()), workload.dim())
+                            .add(last);
                 case TRANSFORMER:
                     return encoder(workload, head != null, precision);
                 default:
                     return layers(workload, head != null, precision);
             }
-        }
-
-        /** Returns the rows of the embedding table, as {@code tp train} chooses them. */
-        static int tableRows(Workload workload) {
-            return workload.units() > 500_000 ? 1 << 17 : 1 << 16;
         }
 
         /**

@@ -79,6 +79,16 @@ public final class LemmaCorpus {
     }
 
     /**
+     * Returns how many rows an embedding table has for the forms of a number of lemmas.
+     *
+     * @param lemmas the number of lemmas
+     * @return the number of rows
+     */
+    public static int tableRows(int lemmas) {
+        return lemmas > 500_000 ? 1 << 17 : 1 << 16;
+    }
+
+    /**
      * Returns the number of pairs.
      *
      * @return the number of pairs

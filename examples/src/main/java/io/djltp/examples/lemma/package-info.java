@@ -3,8 +3,7 @@
  * forms, of real dictionaries from Maven Central.
  *
  * <p>{@link io.djltp.examples.lemma.LemmaCorpus} reads the dictionaries, {@link
- * io.djltp.examples.lemma.HeldOutSplit} keeps some forms away from training, and {@link
- * io.djltp.examples.lemma.FastTextFiles} writes both.
+ * io.djltp.examples.lemma.HeldOutSplit} keeps some forms away from training and writes both.
  */
 @NullMarked
 package io.djltp.examples.lemma;

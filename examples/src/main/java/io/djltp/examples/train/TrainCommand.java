@@ -11,7 +11,7 @@ import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.OptimizerName;
-import io.djltp.examples.lemma.FastTextFiles;
+import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.internal.report.SystemMemory;
 import io.djltp.report.TrainingReport;
@@ -99,8 +99,8 @@ public final class TrainCommand implements Callable<Integer> {
         try {
             written =
                     options.forms
-                            ? FastTextFiles.writeForms(corpus, folder)
-                            : FastTextFiles.write(corpus, folder);
+                            ? HeldOutSplit.writeForms(corpus, folder)
+                            : HeldOutSplit.of(corpus).write(folder);
         } catch (IOException e) {
             throw new BadInputException(
                     "--export-split %s cannot be written (%s: %s): choose a folder with write"

@@ -18,7 +18,7 @@ import io.djltp.classes.ClassModel.Objective;
 import io.djltp.classes.TextFeatures;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
-import io.djltp.examples.lemma.FastTextFiles;
+import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.train.TrainOptions.LabelCount;
@@ -72,12 +72,12 @@ final class TrainingTask implements AutoCloseable {
                             .map(Language::displayName)
                             .collect(Collectors.joining(", ")));
             LemmaCorpus corpus = LemmaCorpus.read(options.languages);
-            texts = new TextFeatures(tableRows(corpus.classes()), 2, 5, 1, 2);
+            texts = new TextFeatures(LemmaCorpus.tableRows(corpus.classes()), 2, 5, 1, 2);
             words = Files.createTempDirectory("tp-words");
             words.toFile().deleteOnExit(); // also if a signal ends the process; its files first
-            FastTextFiles.write(corpus, words);
-            source = source(words.resolve(FastTextFiles.TRAIN));
-            judged = source(words.resolve(FastTextFiles.TEST));
+            HeldOutSplit.of(corpus).write(words);
+            source = source(words.resolve(HeldOutSplit.TRAIN));
+            judged = source(words.resolve(HeldOutSplit.TEST));
         } else {
             words = null;
             source = options.own.source();
@@ -211,10 +211,6 @@ final class TrainingTask implements AutoCloseable {
                 read.getUnknownLabels(),
                 skipped(read));
         return read;
-    }
-
-    private static int tableRows(int lemmas) {
-        return lemmas > 500_000 ? 1 << 17 : 1 << 16;
     }
 
     /** {@return the number of classes} */

@@ -107,15 +107,15 @@ public class HeldOutSplitTest {
     /** A lemma with its endings gives all of its forms; a tenth of the lemmas is held out. */
     @Test(timeOut = 60_000)
     public void theEndingsOfTheFormsOfALemma() throws IOException {
-        Assert.assertEquals(FastTextFiles.ending("gehen", "geht"), "-en+t");
-        Assert.assertEquals(FastTextFiles.ending("Haus", "Haus"), "-+");
+        Assert.assertEquals(HeldOutSplit.ending("gehen", "geht"), "-en+t");
+        Assert.assertEquals(HeldOutSplit.ending("Haus", "Haus"), "-+");
         LemmaCorpus corpus = TestCorpus.verbs(50, 4);
         Set<String> expected = new HashSet<>();
         for (int pair = 0; pair < corpus.size(); pair++) {
             expected.add(corpus.lemma(corpus.classOf(pair)) + " " + corpus.form(pair));
         }
         Path folder = TestFolder.create();
-        FastTextFiles.writeForms(corpus, folder);
+        HeldOutSplit.writeForms(corpus, folder);
         List<String> lines = new ArrayList<>(Files.readAllLines(folder.resolve("test.txt")));
         Assert.assertEquals(lines.size(), corpus.classes() / 10);
         lines.addAll(Files.readAllLines(folder.resolve("train.txt")));
@@ -135,7 +135,7 @@ public class HeldOutSplitTest {
 
     private static List<List<String>> write(HeldOutSplit split) throws IOException {
         Path folder = TestFolder.create();
-        FastTextFiles.write(split, folder.resolve("split"));
+        split.write(folder.resolve("split"));
         List<List<String>> files = new ArrayList<>();
         for (String file : List.of("train.txt", "test.txt")) {
             files.add(Files.readAllLines(folder.resolve("split").resolve(file)));

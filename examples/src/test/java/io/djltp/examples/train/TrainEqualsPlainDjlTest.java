@@ -17,7 +17,7 @@ import io.djltp.classes.ClassModel;
 import io.djltp.classes.TextFeatures;
 import io.djltp.examples.OptimizerName;
 import io.djltp.examples.TpRun;
-import io.djltp.examples.lemma.FastTextFiles;
+import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.testing.TestFolder;
@@ -85,9 +85,9 @@ public class TrainEqualsPlainDjlTest {
     /** The blocks that {@code tp train} has below its head, and DJL's own head. */
     private static double[] trainPlainDjl(OptimizerName optimizer, float rate) throws Exception {
         Path folder = TestFolder.create();
-        FastTextFiles.write(LemmaCorpus.read(List.of(Language.DE)), folder);
+        HeldOutSplit.of(LemmaCorpus.read(List.of(Language.DE))).write(folder);
         ClassData data =
-                ClassData.builder(folder.resolve(FastTextFiles.TRAIN))
+                ClassData.builder(folder.resolve(HeldOutSplit.TRAIN))
                         .optTextFeatures(new TextFeatures(1 << 16, 2, 5, 1, 2))
                         .build();
         SequentialBlock network = new SequentialBlock();
