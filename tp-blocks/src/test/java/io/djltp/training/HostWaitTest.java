@@ -91,6 +91,8 @@ public class HostWaitTest {
         Block bag = sequence(new EmbeddingBag(20, 6), head().build());
         return new Object[][] {
             {"MLP, DJL's loss", mlp(true), Loss.softmaxCrossEntropyLoss(), null, rows, 0, 0},
+            // the mean over the ranks
+            {"batch cut", mlp(true), Loss.softmaxCrossEntropyLoss(), null, rows, 1, 0},
             // whether all gradients are finite
             {"scaled loss", mlp(true), Loss.softmaxCrossEntropyLoss(), SCALING, rows, 1, 0},
             // labels and statistics of the rows at once; factors of the gradient
@@ -131,9 +133,10 @@ public class HostWaitTest {
             int uploads)
             throws Exception {
         DefaultTrainingConfig config = Configs.of(loss, Configs.adam(0.01f));
+        boolean cut = name.equals("batch cut");
         ParallelConfig.Builder builder =
                 ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
+                        .setMode(cut ? ParallelMode.DATA : ParallelMode.TENSOR)
                         .setRanks(RANKS)
                         .optBackend(Backend.NCCL);
         if (scaling != null) {
