@@ -85,7 +85,14 @@ public final class Checksum {
         long width = Math.min(size, WIDTH);
         long whole = size / width * width;
         Tensor rows = words.narrow(0, 0, whole).view(-1, width);
-        Tensor sums = rows.sum(new long[] {0}, false, wide());
+        long count = rows.size(0);
+        long most = CHUNK / WIDTH; // together: torch widens what it sums
+        Tensor sums = sum(rows.narrow(0, 0, Math.min(most, count)));
+        for (long start = most; start < count; start += most) {
+            try (TorchScope inner = TorchScope.withoutGraph()) {
+                sums.add_(sum(rows.narrow(0, start, Math.min(most, count - start))));
+            }
+        }
         if (whole < size) {
             sums.narrow(0, 0, size - whole).add_(words.narrow(0, whole, size - whole));
         }
@@ -100,8 +107,8 @@ public final class Checksum {
         return mixed.mul_(scalar(MIX)).bitwise_or_(scalar(1));
     }
 
-    private static ScalarTypeOptional wide() {
-        return new ScalarTypeOptional(ScalarType.Long);
+    private static Tensor sum(Tensor rows) {
+        return rows.sum(new long[] {0}, false, new ScalarTypeOptional(ScalarType.Long));
     }
 
     private static Scalar scalar(long value) {
