@@ -1,6 +1,7 @@
 package io.djltp.internal.head;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.pytorch.jni.JniUtils;
 
 import com.sun.management.ThreadMXBean;
 
@@ -17,13 +18,16 @@ import java.io.OutputStream;
 import java.io.PrintStream;
 import java.lang.management.ManagementFactory;
 import java.lang.reflect.Field;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * What a step of a head costs beside its arithmetic, on more threads and ranks than there are
  * processors: the tensors and numbers that JavaCPP makes, each of which takes a lock of the process
- * twice, and the bytes of Java objects. It grows with chunks, threads and ranks, and no faster.
+ * twice, the bytes of Java objects, and the operators of libtorch that the thread of the first rank
+ * runs. It grows with chunks, threads and ranks, and no faster.
  */
 public class StepCostsTest {
 
@@ -33,11 +37,13 @@ public class StepCostsTest {
     private static final int OBJECTS_OF_CHUNK = 14;
 
     private static final int BYTES_OF_CHUNK = 8192;
+    private static final int OPERATORS_OF_CHUNK = 55;
 
-    private record Costs(double objects, double bytes) {
+    private record Costs(double objects, double bytes, long operators) {
 
         Costs minus(Costs other) {
-            return new Costs(objects - other.objects, bytes - other.bytes);
+            return new Costs(
+                    objects - other.objects, bytes - other.bytes, operators - other.operators);
         }
 
         void assertAtMost(double mostObjects, double mostBytes, String of) {
@@ -50,6 +56,7 @@ public class StepCostsTest {
     public void aChunkCostsLittle() throws Exception {
         Costs more = costs(1, 1, 64).minus(costs(1, 1, 32));
         more.assertAtMost(32 * OBJECTS_OF_CHUNK, 32 * BYTES_OF_CHUNK, "32 chunks");
+        Assert.assertEquals(more.operators, 32 * OPERATORS_OF_CHUNK, "operators of 32 chunks");
     }
 
     @Test(timeOut = 60_000)
@@ -58,12 +65,15 @@ public class StepCostsTest {
         Costs second = costs(1, 2, 64).minus(one);
         for (int threads : new int[] {8, 32}) {
             int others = threads - 1;
-            costs(1, threads, 64)
-                    .minus(one)
-                    .assertAtMost(
-                            1.2 * others * second.objects,
-                            1.5 * others * second.bytes,
-                            threads + " threads");
+            Costs more = costs(1, threads, 64).minus(one);
+            more.assertAtMost(
+                    1.2 * others * second.objects,
+                    1.5 * others * second.bytes,
+                    threads + " threads");
+            // of the chunks, a thread has its share
+            int chunks = 64 / threads - 64;
+            Assert.assertTrue(
+                    more.operators <= chunks * OPERATORS_OF_CHUNK + 4 * others, "" + more);
         }
     }
 
@@ -72,8 +82,12 @@ public class StepCostsTest {
         Costs two = costs(2, 1, 64);
         for (int ranks : new int[] {4, 8}) {
             double times = 1.1 * ranks / 2;
-            costs(ranks, 1, 64)
-                    .assertAtMost(times * two.objects, times * two.bytes, ranks + " ranks");
+            Costs costs = costs(ranks, 1, 64);
+            costs.assertAtMost(times * two.objects, times * two.bytes, ranks + " ranks");
+            int chunks = 64 / ranks - 64 / 2;
+            Assert.assertTrue(
+                    costs.minus(two).operators <= chunks * OPERATORS_OF_CHUNK + 6 * ranks,
+                    costs + " after " + two);
         }
     }
 
@@ -86,6 +100,7 @@ public class StepCostsTest {
         Cut cut = Cut.balanced(data.classes, ranks);
         AtomicLong objects = new AtomicLong();
         AtomicLong bytes = new AtomicLong();
+        Path trace = Files.createTempFile("step", ".json");
         RankThreads.run(
                 ranks,
                 (group, manager) -> {
@@ -99,6 +114,9 @@ public class StepCostsTest {
                         for (int i = 0; i < 6; i++) {
                             boolean isFirst = group.getRank() == 0;
                             group.barrier();
+                            if (isFirst && i == 3) {
+                                JniUtils.startProfile(false, false, false);
+                            }
                             if (isFirst && i == 4) {
                                 bytes.set(-allocated());
                             }
@@ -106,6 +124,9 @@ public class StepCostsTest {
                                     isFirst && i == 5 ? new JavaCppObjects() : null;
                             group.barrier();
                             HeadStep.train(fused, x, w, labels, update, i + 1);
+                            if (isFirst && i == 3) {
+                                JniUtils.stopProfile(trace.toString());
+                            }
                             group.barrier();
                             if (isFirst && i == 4) {
                                 bytes.addAndGet(allocated());
@@ -117,7 +138,10 @@ public class StepCostsTest {
                         }
                     }
                 });
-        return new Costs(objects.get(), bytes.get());
+        long operators =
+                Files.readString(trace).lines().filter(it -> it.contains("\"ph\"")).count();
+        Files.delete(trace);
+        return new Costs(objects.get(), bytes.get(), operators);
     }
 
     /** Returns the bytes that all threads have allocated. */

@@ -353,9 +353,9 @@ final class NcclEndpoint {
         while (getState(comm) == nccl.ncclInProgress) {
             NcclWork work = queue.getOldest();
             long waited = System.nanoTime() - start;
-            if (work != null && waited > CLOSING.toNanos()) {
+            if (work != null && waited > Math.min(CLOSING.toNanos(), group.timeout.toNanos())) {
                 group.fail("rank " + rank + " was closed while it waits in " + work.call);
-            } else if (waited > group.timeout.toNanos()) {
+            } else if (work == null && waited > group.timeout.toNanos()) {
                 logger.warn("Rank {} closes NCCL without the processes beside it", rank);
                 return false;
             }
