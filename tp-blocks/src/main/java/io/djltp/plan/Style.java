@@ -93,9 +93,9 @@ public sealed interface Style permits BlockStyle {
     }
 
     /**
-     * Returns the style of DJL's {@code LayerNorm} after a column, which becomes a {@link
-     * io.djltp.nn.ParallelLayerNorm}: the statistics of all features, of which each rank has a
-     * slice.
+     * Returns the style that replaces DJL's {@code LayerNorm} after a column by a {@link
+     * io.djltp.nn.ParallelLayerNorm}. Each rank has a slice of the features, and ranks combine
+     * their statistics.
      *
      * @return the style
      */

@@ -4,8 +4,8 @@
  * <ul>
  *   <li>{@link io.djltp.testing.BlockTraining} for a layer: output, every gradient, parameters
  *       after three steps, and the collective operations that it counts
- *   <li>{@link io.djltp.testing.Network} for a network: losses, outputs and parameters, also where
- *       it is refused
+ *   <li>{@link io.djltp.testing.Network} for a network: losses, outputs and parameters, or the
+ *       exception that it throws
  *   <li>{@link io.djltp.testing.TrainingRun} for a loop of the test's own
  * </ul>
  *
