@@ -1,5 +1,7 @@
 package io.djltp.cut;
 
+import io.djltp.internal.Errors;
+
 /**
  * A range of an axis.
  *
@@ -17,8 +19,7 @@ public record ShardRange(long start, long length) {
      */
     public ShardRange {
         if (start < 0 || length < 0) {
-            throw new IllegalArgumentException(
-                    "A range cannot start at " + start + " with a length of " + length);
+            throw Errors.argument("A range cannot start at %s with a length of %s", start, length);
         }
     }
 

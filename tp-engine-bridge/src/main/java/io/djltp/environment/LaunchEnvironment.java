@@ -1,5 +1,7 @@
 package io.djltp.environment;
 
+import io.djltp.internal.Errors;
+
 import org.jspecify.annotations.Nullable;
 
 import java.util.List;
@@ -48,15 +50,15 @@ public record LaunchEnvironment(
     public LaunchEnvironment {
         Objects.requireNonNull(run, "run");
         if (processes < 1 || process < 0 || process >= processes) {
-            throw new IllegalArgumentException(
-                    "Process %d of %d does not exist: number the processes from 0 to %d"
-                            .formatted(process, processes, Math.max(processes, 1) - 1));
+            throw Errors.argument(
+                    "Process %d of %d does not exist: number the processes from 0 to %d",
+                    process, processes, Math.max(processes, 1) - 1);
         }
-        if (masterPort < 0 || masterPort > MAX_PORT) {
-            throw new IllegalArgumentException(
-                    "The master's port %d is not one: give a port from 1 to %d, or 0 if unknown"
-                            .formatted(masterPort, MAX_PORT));
-        }
+        Errors.check(
+                masterPort >= 0 && masterPort <= MAX_PORT,
+                "The master's port %d is not one: give a port from 1 to %d, or 0 if unknown",
+                masterPort,
+                MAX_PORT);
     }
 
     /**
@@ -303,13 +305,13 @@ public record LaunchEnvironment(
                     Matcher first = FIRST_HOST.matcher(list);
                     String range = first.matches() ? first.group(1) : "";
                     String host = RANGE.matcher(range).replaceAll("$1").trim();
-                    if (host.isEmpty() || host.contains("[") || host.contains("]")) {
-                        throw new IllegalArgumentException(
-                                ("The environment variable %s is '%s', which is not a list of hosts"
-                                                + " such as gpu[01-04],cpu1: set MASTER_ADDR to the"
-                                                + " host of process 0")
-                                        .formatted(name, list));
-                    }
+                    Errors.check(
+                            !host.isEmpty() && !host.contains("[") && !host.contains("]"),
+                            "The environment variable %s is '%s', which is not a list of hosts such"
+                                    + " as gpu[01-04],cpu1: set MASTER_ADDR to the host of process"
+                                    + " 0",
+                            name,
+                            list);
                     return host;
                 }
             }
@@ -374,9 +376,9 @@ public record LaunchEnvironment(
 
         private static void require(boolean found, String name, String other, String remedy) {
             if (!found) {
-                throw new IllegalArgumentException(
-                        "The environment variable %s is not set although %s: set it %s"
-                                .formatted(name, other, remedy));
+                throw Errors.argument(
+                        "The environment variable %s is not set although %s: set it %s",
+                        name, other, remedy);
             }
         }
     }

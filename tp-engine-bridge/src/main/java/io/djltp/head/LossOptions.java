@@ -1,5 +1,7 @@
 package io.djltp.head;
 
+import io.djltp.internal.Errors;
+
 import org.jspecify.annotations.Nullable;
 
 import java.util.Objects;
@@ -78,24 +80,22 @@ public record LossOptions(
      * @throws IllegalArgumentException if a value is out of its range
      */
     public LossOptions {
-        if (!(labelSmoothing >= 0 && labelSmoothing <= 1)) {
-            throw new IllegalArgumentException(
-                    "The label smoothing must be from 0 to 1, not " + labelSmoothing);
-        }
+        Errors.check(
+                labelSmoothing >= 0 && labelSmoothing <= 1,
+                "The label smoothing must be from 0 to 1, not %s",
+                labelSmoothing);
         if (!(zLoss >= 0 && zLoss < Float.POSITIVE_INFINITY)) {
-            throw new IllegalArgumentException(
-                    "The weight of the z-loss must be 0 or more, not " + zLoss);
+            throw Errors.argument("The weight of the z-loss must be 0 or more, not %s", zLoss);
         }
         if (!(focusing >= 0 && focusing < Float.POSITIVE_INFINITY)) {
-            throw new IllegalArgumentException(
-                    "The focusing parameter must be 0 or more, not " + focusing);
+            throw Errors.argument("The focusing parameter must be 0 or more, not %s", focusing);
         }
         Objects.requireNonNull(reduction, "reduction");
         classWeights = classWeights == null ? null : classWeights.clone();
         for (int i = 0; classWeights != null && i < classWeights.length; i++) {
             if (!(classWeights[i] >= 0 && classWeights[i] < Float.POSITIVE_INFINITY)) {
-                throw new IllegalArgumentException(
-                        "The weight of class " + i + " must be 0 or more, not " + classWeights[i]);
+                throw Errors.argument(
+                        "The weight of class %s must be 0 or more, not %s", i, classWeights[i]);
             }
         }
     }

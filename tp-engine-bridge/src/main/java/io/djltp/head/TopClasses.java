@@ -2,6 +2,8 @@ package io.djltp.head;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.internal.Errors;
+
 import org.jspecify.annotations.Nullable;
 
 /**
@@ -23,12 +25,10 @@ public record TopClasses(NDArray classes, NDArray logits, @Nullable NDArray logP
      * @throws IllegalStateException if they were not asked for
      */
     public NDArray probabilities() {
-        if (logProbabilities == null) {
-            throw new IllegalStateException(
-                    "There are no probabilities: they need a sum over all classes, which was not"
-                            + " asked for");
-        }
-        return logProbabilities.exp();
+        String why =
+                "There are no probabilities: they need a sum over all classes, which was not asked"
+                        + " for";
+        return Errors.present(logProbabilities, why).exp();
     }
 
     /**

@@ -47,6 +47,22 @@ public final class Errors {
     }
 
     /**
+     * Returns a value that is there from some call on, or throws IllegalStateException.
+     *
+     * @param value the value, or {@code null} before that call
+     * @param message what is said then, with {@code %s} for each value
+     * @param values the values
+     * @param <T> the type of the value
+     * @return the value
+     */
+    public static <T> T present(@Nullable T value, String message, @Nullable Object... values) {
+        if (value == null) {
+            throw state(message, values);
+        }
+        return value;
+    }
+
+    /**
      * Throws IllegalArgumentException if a condition does not hold.
      *
      * @param holds whether the condition holds

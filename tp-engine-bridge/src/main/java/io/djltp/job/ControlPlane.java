@@ -1,6 +1,7 @@
 package io.djltp.job;
 
 import io.djltp.environment.LaunchEnvironment;
+import io.djltp.internal.Errors;
 
 import org.jspecify.annotations.Nullable;
 
@@ -40,12 +41,12 @@ abstract class ControlPlane implements Link.Events {
         Job job = null;
         try {
             int processes = environment.processes();
-            if (options.ranks % processes != 0) {
-                throw new IllegalArgumentException(
-                        ("%d ranks cannot be shared evenly by %d processes: use a multiple of %d"
-                                        + " ranks")
-                                .formatted(options.ranks, processes, processes));
-            }
+            Errors.check(
+                    options.ranks % processes == 0,
+                    "%d ranks cannot be shared evenly by %d processes: use a multiple of %d ranks",
+                    options.ranks,
+                    processes,
+                    processes);
             job = control.join();
             return job;
         } catch (InterruptedException e) {
@@ -67,10 +68,7 @@ abstract class ControlPlane implements Link.Events {
 
     /** Returns what there is from some point of the job on, which has been reached. */
     static <T> T begun(@Nullable T part) {
-        if (part == null) {
-            throw new IllegalStateException("The process has not joined the job yet");
-        }
-        return part;
+        return Errors.present(part, "The process has not joined the job yet");
     }
 
     /** Waits until all have come. */

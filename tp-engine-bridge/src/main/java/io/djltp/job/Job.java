@@ -1,6 +1,7 @@
 package io.djltp.job;
 
 import io.djltp.environment.LaunchEnvironment;
+import io.djltp.internal.Errors;
 
 import org.jspecify.annotations.Nullable;
 
@@ -147,11 +148,11 @@ public final class Job implements AutoCloseable {
      * @return the number of its process
      */
     public int processOf(int rank) {
-        if (rank < 0 || rank >= getRanks()) {
-            throw new IllegalArgumentException(
-                    "Rank %d does not exist: the job has the ranks from 0 to %d"
-                            .formatted(rank, getRanks() - 1));
-        }
+        Errors.check(
+                rank >= 0 && rank < getRanks(),
+                "Rank %d does not exist: the job has the ranks from 0 to %d",
+                rank,
+                getRanks() - 1);
         return rank / getLocalRanks();
     }
 
@@ -200,9 +201,9 @@ public final class Job implements AutoCloseable {
     public byte[][] exchange(String what, byte[] mine) {
         int limit = getExchangeLimit();
         if (mine.length > limit) {
-            throw new IllegalArgumentException(
-                    "The message of %d bytes for the exchange '%s' is larger than %d: send less"
-                            .formatted(mine.length, what, limit));
+            throw Errors.argument(
+                    "The message of %d bytes for the exchange '%s' is larger than %d: send less",
+                    mine.length, what, limit);
         }
         try {
             turn.lockInterruptibly();

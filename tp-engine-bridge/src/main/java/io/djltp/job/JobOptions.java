@@ -50,10 +50,10 @@ public final class JobOptions {
             case "true" -> true;
             case "false" -> false;
             default ->
-                    throw new IllegalArgumentException(
-                            ("The environment variable %s is '%s': set it to true or false, or"
-                                            + " unset it")
-                                    .formatted(ENCRYPT_DATA, text));
+                    throw Errors.argument(
+                            "The environment variable %s is '%s': set it to true or false, or unset"
+                                    + " it",
+                            ENCRYPT_DATA, text);
         };
     }
 
@@ -185,9 +185,9 @@ public final class JobOptions {
 
         private static void checkTime(String name, Duration time, Duration min) {
             if (time.compareTo(min) < 0 || time.compareTo(MAX_TIME) > 0) {
-                throw new IllegalArgumentException(
-                        "%s is %d ms: give %d ms or more, and a year at most"
-                                .formatted(name, time.toMillis(), min.toMillis()));
+                throw Errors.argument(
+                        "%s is %d ms: give %d ms or more, and a year at most",
+                        name, time.toMillis(), min.toMillis());
             }
         }
     }

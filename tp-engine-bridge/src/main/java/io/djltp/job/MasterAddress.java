@@ -2,6 +2,7 @@ package io.djltp.job;
 
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
+import io.djltp.internal.Errors;
 import io.djltp.internal.environment.JobSecret;
 
 import org.jspecify.annotations.Nullable;
@@ -93,9 +94,9 @@ final class MasterAddress {
                             .formatted(firstPlace(), unresolved(), SECRET_REMEDY),
                     e);
         }
-        throw new IllegalArgumentException(
-                "A job at %s can be reached from other machines and needs a secret: %s"
-                        .formatted(firstPlace(), SECRET_REMEDY));
+        throw Errors.argument(
+                "A job at %s can be reached from other machines and needs a secret: %s",
+                firstPlace(), SECRET_REMEDY);
     }
 
     /** Returns the TLS of the control connections. */

@@ -191,10 +191,10 @@ public enum Backend {
         for (int i = 0; i < all.length; i++) {
             String other = new String(all[i], StandardCharsets.UTF_8);
             if (!other.equals(first)) {
-                throw new IllegalArgumentException(
-                        ("The processes want different backends: process 0 %s, process %s"
-                                        + " %s: start all with the same settings")
-                                .formatted(first, i, other));
+                throw Errors.argument(
+                        "The processes want different backends: process 0 %s, process %s %s: start"
+                                + " all with the same settings",
+                        first, i, other);
             }
         }
     }

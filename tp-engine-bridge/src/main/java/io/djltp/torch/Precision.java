@@ -2,6 +2,7 @@ package io.djltp.torch;
 
 import ai.djl.Device;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorchFunctions;
 import io.djltp.internal.libtorch.ProcessorArithmetic;
 
@@ -151,9 +152,9 @@ public enum Precision {
         whyNot(device)
                 .ifPresent(
                         why -> {
-                            throw new IllegalArgumentException(
-                                    "The precision %s %s. It is not emulated; use %s"
-                                            .formatted(text, why, names(available(device))));
+                            throw Errors.argument(
+                                    "The precision %s %s. It is not emulated; use %s",
+                                    text, why, names(available(device)));
                         });
     }
 

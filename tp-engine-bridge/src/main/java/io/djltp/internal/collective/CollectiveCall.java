@@ -7,6 +7,7 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.TrafficTable;
+import io.djltp.internal.Errors;
 import io.djltp.internal.events.CollectiveEvent;
 import io.djltp.internal.events.CollectiveWaitEvent;
 import io.djltp.internal.torch.TensorView;
@@ -234,10 +235,7 @@ public final class CollectiveCall {
     }
 
     private <T> T has(@Nullable T part) {
-        if (part == null) {
-            throw new IllegalStateException("The call has no such part, or no more: " + this);
-        }
-        return part;
+        return Errors.present(part, "The call has no such part, or no more: %s", this);
     }
 
     /**
@@ -523,14 +521,15 @@ public final class CollectiveCall {
                 .formatted(
                         all,
                         terms > 1
-                                ? " Freeze and thaw the same parameters on all processes, before the same"
-                                        + " step."
+                                ? " Freeze and thaw the same parameters on all processes, before"
+                                        + " the same step."
                                 : "",
                         all.contains(CLOSE)
                                 ? " One in "
                                         + CLOSE
-                                        + " has come to its end before the others, or an exception in the"
-                                        + " caller's code has led it there: see the output of its process"
+                                        + " has come to its end before the others, or an exception"
+                                        + " in the caller's code has led it there: see the output"
+                                        + " of its process"
                                 : "");
     }
 }

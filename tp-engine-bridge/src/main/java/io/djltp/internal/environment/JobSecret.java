@@ -1,5 +1,7 @@
 package io.djltp.internal.environment;
 
+import io.djltp.internal.Errors;
+
 import org.jspecify.annotations.Nullable;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
@@ -202,10 +204,10 @@ public final class JobSecret {
     }
 
     private static byte[] nonEmpty(String name, String text) {
-        if (text.isBlank()) {
-            throw new IllegalArgumentException(
-                    name + " is empty: put the same long random text there on all processes");
-        }
+        Errors.check(
+                !text.isBlank(),
+                "%s is empty: put the same long random text there on all processes",
+                name);
         return text.getBytes(StandardCharsets.UTF_8);
     }
 }

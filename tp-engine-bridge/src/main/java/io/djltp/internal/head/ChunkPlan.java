@@ -1,6 +1,7 @@
 package io.djltp.internal.head;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.OneDnnLinear;
 
 import org.bytedeco.pytorch.Tensor;
@@ -96,11 +97,11 @@ record ChunkPlan(long rows, ShardRange range, long chunk, int count, int kept) {
         // one that is not kept: its logits in float32, which become its exponentials or are rounded
         long bytes = Math.max(1, rows) * chunk * Float.BYTES + (rounded ? kept : 0);
         if (bytes > budget) {
-            throw new IllegalArgumentException(
-                    ("A memory budget of %s bytes is too small for the logits of one chunk: %s rows"
-                                    + " of %s classes take %s bytes. Use optFusedMemory(%s) or"
-                                    + " more, or a smaller batch")
-                            .formatted(budget, rows, chunk, bytes, bytes));
+            throw Errors.argument(
+                    "A memory budget of %s bytes is too small for the logits of one chunk: %s rows"
+                            + " of %s classes take %s bytes. Use optFusedMemory(%s) or more, or a"
+                            + " smaller batch",
+                    budget, rows, chunk, bytes, bytes);
         }
         long chunks = (classes + chunk - 1) / chunk;
         int count = (int) Math.max(1, Math.min(Math.min(threads, budget / bytes), chunks));

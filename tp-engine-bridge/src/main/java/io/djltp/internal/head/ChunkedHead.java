@@ -6,6 +6,7 @@ import ai.djl.ndarray.NDArray;
 import io.djltp.collective.Communicator;
 import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.DropoutMask;
 import io.djltp.internal.torch.Float16Product;
 import io.djltp.internal.torch.HostReads;
@@ -136,11 +137,10 @@ public final class ChunkedHead implements AutoCloseable {
             LossOptions options) {
         pass = null;
         SoftmaxLoss.check(options, shard.total(), true);
-        if (head.isInLoss()) {
-            throw new IllegalArgumentException(
-                    "A softmax needs two passes over the weight, and a head with optUpdateInLoss makes"
-                            + " one: leave the option out, or train it with a OneVsAllLoss");
-        }
+        Errors.check(
+                !head.isInLoss(),
+                "A softmax needs two passes over the weight, and a head with optUpdateInLoss makes"
+                        + " one: leave the option out, or train it with a OneVsAllLoss");
         return evaluate(
                 features,
                 weight,
@@ -235,8 +235,8 @@ public final class ChunkedHead implements AutoCloseable {
         loss.check(shard.total());
         if (head.margin() != null || head.precision() == Precision.FLOAT16) {
             throw new IllegalArgumentException(
-                    "A head with a margin, or in float16, has a softmax, and no one-vs-all loss: leave"
-                            + " out optMargin, and use float32 or bfloat16");
+                    "A head with a margin, or in float16, has a softmax, and no one-vs-all loss:"
+                            + " leave out optMargin, and use float32 or bfloat16");
         }
         return evaluate(
                 features,
@@ -297,31 +297,26 @@ public final class ChunkedHead implements AutoCloseable {
         if (precision == Precision.FLOAT32) {
             return;
         }
-        if (precision == Precision.BFLOAT16 && device.isGpu()) {
-            throw new IllegalArgumentException(
-                    "A fused head computes in bfloat16 on processors only, and this rank's is on "
-                            + device
-                            + ": use float16 or float32 there");
-        }
+        Errors.check(
+                precision != Precision.BFLOAT16 || !device.isGpu(),
+                "A fused head computes in bfloat16 on processors only, and this rank's is on %s:"
+                        + " use float16 or float32 there",
+                device);
         Tensor stored = TensorView.of(weight).tensor();
         boolean isSmall = precision == Precision.BFLOAT16 && StochasticRounding.isFor(stored);
         if (!isSmall && stored.scalar_type().intern() != ScalarType.Float) {
-            throw new IllegalArgumentException(
-                    ("A fused head that computes in %s has its weight in float32%s, and this weight"
-                                    + " is not: initialize the network in float32, or leave"
-                                    + " optPrecision out")
-                            .formatted(
-                                    precision,
-                                    precision == Precision.BFLOAT16 ? " or 16 bits" : ""));
+            throw Errors.argument(
+                    "A fused head that computes in %s has its weight in float32%s, and this weight"
+                            + " is not: initialize the network in float32, or leave optPrecision"
+                            + " out",
+                    precision, precision == Precision.BFLOAT16 ? " or 16 bits" : "");
         }
         precision.check(device);
-        if (precision == Precision.FLOAT16 && !Float16Product.isThere(device.isGpu())) {
-            throw new IllegalArgumentException(
-                    ("A fused head computes in float16 by cublasGemmEx on the stream of libtorch,"
-                                    + " which is not found in the libtorch here for %s: use"
-                                    + " float32")
-                            .formatted(device));
-        }
+        Errors.check(
+                precision != Precision.FLOAT16 || Float16Product.isThere(device.isGpu()),
+                "A fused head computes in float16 by cublasGemmEx on the stream of libtorch, which"
+                        + " is not found in the libtorch here for %s: use float32",
+                device);
     }
 
     /** Returns the layer, reduced to the sample of the classes if there is one. */
@@ -459,10 +454,7 @@ public final class ChunkedHead implements AutoCloseable {
             @Nullable Consumer<RowGradient> update,
             float scale,
             AddedGradient.@Nullable Chunks added) {
-        if (pass == null) {
-            throw new IllegalStateException("There is no loss whose gradient could be used");
-        }
-        HeadPass second = pass;
+        HeadPass second = Errors.present(pass, "There is no loss whose gradient could be used");
         pass = null;
         ChunkedLinear linear =
                 second.isOneVsAll()

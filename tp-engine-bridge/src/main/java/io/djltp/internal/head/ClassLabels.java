@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
@@ -143,13 +144,10 @@ public final class ClassLabels {
             Shape each = leading(rows);
             boolean many = areMany(labels.getShape(), each);
             if (many ? labels.size() == 0 && each.size() > 0 : labels.size() != each.size()) {
-                throw new IllegalArgumentException(
-                        ("The labels %s do not fit the logits %s over all ranks: one label"
-                                        + " for each row is needed, or several as %s")
-                                .formatted(
-                                        labels.getShape(),
-                                        each.add(shard.total()),
-                                        each + " and an axis more"));
+                throw Errors.argument(
+                        "The labels %s do not fit the logits %s over all ranks: one label for each"
+                                + " row is needed, or several as %s",
+                        labels.getShape(), each.add(shard.total()), each + " and an axis more");
             }
             return new Given(labels, many, shard, options);
         }

@@ -1,6 +1,7 @@
 package io.djltp.internal.head;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 
 import java.math.BigDecimal;
 import java.math.MathContext;
@@ -69,14 +70,10 @@ final class ClassSampler {
     static long count(float share, long classes) {
         long count = Math.round((double) share * classes);
         if (count < HeadOptions.LEAST_CLASSES) {
-            throw new IllegalArgumentException(
-                    ("A sample share of %s of %s classes leaves no negatives: it is %s."
-                                    + " The least share is %s")
-                            .formatted(
-                                    share,
-                                    classes,
-                                    count == 1 ? "1 class" : "no class",
-                                    leastShare(classes)));
+            throw Errors.argument(
+                    "A sample share of %s of %s classes leaves no negatives: it is %s. The least"
+                            + " share is %s",
+                    share, classes, count == 1 ? "1 class" : "no class", leastShare(classes));
         }
         return count;
     }

@@ -1,6 +1,7 @@
 package io.djltp.internal.head;
 
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.OpenMpTeam;
 import io.djltp.torch.Precision;
@@ -112,10 +113,7 @@ final class HeadMemory implements AutoCloseable {
     }
 
     private static <T> T prepared(@Nullable T part) {
-        if (part == null) {
-            throw new IllegalStateException("There is no memory: call prepare first");
-        }
-        return part;
+        return Errors.present(part, "There is no memory: call prepare first");
     }
 
     List<ChunkMemory> ofWorkers() {

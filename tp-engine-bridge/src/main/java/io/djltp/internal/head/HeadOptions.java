@@ -2,6 +2,7 @@ package io.djltp.internal.head;
 
 import io.djltp.head.LossOptions;
 import io.djltp.head.Margin;
+import io.djltp.internal.Errors;
 import io.djltp.torch.Precision;
 
 import org.jspecify.annotations.Nullable;
@@ -48,16 +49,14 @@ public record HeadOptions(
      * @throws IllegalArgumentException if the share is out of its range, or the precision is TF32
      */
     public HeadOptions {
-        if (precision == Precision.TF32) {
-            throw new IllegalArgumentException(
-                    "A fused head cannot choose tf32 for itself: libtorch has one setting of it"
-                            + " for the process, Float32Products.set. Use float32, bfloat16 or"
-                            + " float16");
-        }
-        if (!(sampleShare > 0 && sampleShare <= 1)) {
-            throw new IllegalArgumentException(
-                    "The sample share must be above 0 and up to 1, not " + sampleShare);
-        }
+        Errors.check(
+                precision != Precision.TF32,
+                "A fused head cannot choose tf32 for itself: libtorch has one setting of it for the"
+                        + " process, Float32Products.set. Use float32, bfloat16 or float16");
+        Errors.check(
+                sampleShare > 0 && sampleShare <= 1,
+                "The sample share must be above 0 and up to 1, not %s",
+                sampleShare);
     }
 
     /**

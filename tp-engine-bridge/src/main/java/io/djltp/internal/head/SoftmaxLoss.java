@@ -2,6 +2,7 @@ package io.djltp.internal.head;
 
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.HostReads;
 
 import org.bytedeco.pytorch.Scalar;
@@ -221,10 +222,10 @@ final class SoftmaxLoss {
     static void check(LossOptions options, long classes, boolean fused) {
         float[] weights = options.classWeights();
         if (weights != null && weights.length != classes) {
-            throw new IllegalArgumentException(
-                    ("The loss has the weights of %s classes, and the logits are those"
-                                    + " of %s: give LossOptions a weight for each class")
-                            .formatted(weights.length, classes));
+            throw Errors.argument(
+                    "The loss has the weights of %s classes, and the logits are those of %s: give"
+                            + " LossOptions a weight for each class",
+                    weights.length, classes);
         }
         if (fused && weights != null && options.labelSmoothing() > 0) {
             throw new IllegalArgumentException(

@@ -3,6 +3,7 @@ package io.djltp.internal.region;
 import ai.djl.ndarray.NDArray;
 
 import io.djltp.collective.Work;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.LinearProduct;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.torch.Precision;
@@ -141,10 +142,7 @@ final class OverlappedLinear implements AutoCloseable {
     }
 
     private static Tensor kept(@Nullable Tensor tensor) {
-        if (tensor == null) {
-            throw new IllegalStateException("A backward pass without a forward pass");
-        }
-        return tensor;
+        return Errors.present(tensor, "A backward pass without a forward pass");
     }
 
     private static void release(@Nullable Tensor tensor) {

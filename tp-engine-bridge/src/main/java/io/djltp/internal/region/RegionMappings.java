@@ -7,6 +7,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
 import io.djltp.cut.Cut;
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.LinearProduct;
@@ -375,9 +376,9 @@ public final class RegionMappings implements AutoCloseable {
         long coming = Arrays.stream(received).sum();
         Shape shape = input.getShape();
         if (shape.dimension() == 0 || shape.get(0) != going) {
-            throw new IllegalArgumentException(
-                    "Axis 0 of %s must have length %s for the rows %s that go to the ranks"
-                            .formatted(shape, going, Arrays.toString(sent)));
+            throw Errors.argument(
+                    "Axis 0 of %s must have length %s for the rows %s that go to the ranks",
+                    shape, going, Arrays.toString(sent));
         }
         GradientHook sendBack =
                 GradientHook.changing(
@@ -465,9 +466,9 @@ public final class RegionMappings implements AutoCloseable {
     /** Returns whether a rank alone has the whole. */
     private boolean isWhole(Cut cut) {
         if (cut.getRanks() != communicator.getSize()) {
-            throw new IllegalArgumentException(
-                    "A cut over %s ranks is not one of a group of %s"
-                            .formatted(cut.getRanks(), communicator.getSize()));
+            throw Errors.argument(
+                    "A cut over %s ranks is not one of a group of %s",
+                    cut.getRanks(), communicator.getSize());
         }
         return single() && cut.isConsecutive();
     }

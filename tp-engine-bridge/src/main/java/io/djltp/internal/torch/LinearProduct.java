@@ -108,12 +108,12 @@ public record LinearProduct(Precision precision) {
         }
         precision.check(x.getDevice());
         if (weight.getDataType() != DataType.FLOAT32 || x.getDataType() != DataType.FLOAT32) {
-            throw new IllegalArgumentException(
-                    ("A layer with optPrecision(%s) has float32 weights, inputs and outputs, and"
-                                    + " rounds the factors of its products itself; here the"
-                                    + " weight is %s and the input %s. Initialize the network in"
-                                    + " float32, or leave optPrecision out")
-                            .formatted(precision, weight.getDataType(), x.getDataType()));
+            throw Errors.argument(
+                    "A layer with optPrecision(%s) has float32 weights, inputs and outputs, and"
+                            + " rounds the factors of its products itself; here the weight is %s"
+                            + " and the input %s. Initialize the network in float32, or leave"
+                            + " optPrecision out",
+                    precision, weight.getDataType(), x.getDataType());
         }
     }
 }

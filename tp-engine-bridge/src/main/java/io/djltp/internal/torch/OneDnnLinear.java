@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import com.sun.jna.Function;
 import com.sun.jna.Platform;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorchFunctions;
 import io.djltp.internal.libtorch.ProcessorArithmetic;
 
@@ -284,10 +285,7 @@ public final class OneDnnLinear implements AutoCloseable {
     }
 
     private Tensor above() {
-        if (above == null) {
-            throw new IllegalStateException("The gradient of the output has not come");
-        }
-        return above;
+        return Errors.present(above, "The gradient of the output has not come");
     }
 
     private void release() {

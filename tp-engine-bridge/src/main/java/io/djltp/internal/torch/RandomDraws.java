@@ -1,5 +1,6 @@
 package io.djltp.internal.torch;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.javacpp.BytePointer;
@@ -96,12 +97,12 @@ public final class RandomDraws {
      */
     public static void checkState(byte... state) {
         int expected = getState().length;
-        if (state.length != expected) {
-            throw new IllegalArgumentException(
-                    ("The state of a generator has %s bytes, not %s: it is of another version of"
-                                    + " libtorch")
-                            .formatted(expected, state.length));
-        }
+        Errors.check(
+                state.length == expected,
+                "The state of a generator has %s bytes, not %s: it is of another version of"
+                        + " libtorch",
+                expected,
+                state.length);
     }
 
     /**

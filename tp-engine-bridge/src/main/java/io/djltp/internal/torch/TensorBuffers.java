@@ -2,6 +2,8 @@ package io.djltp.internal.torch;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.internal.Errors;
+
 import org.bytedeco.javacpp.BytePointer;
 import org.bytedeco.pytorch.Tensor;
 
@@ -28,11 +30,11 @@ public final class TensorBuffers {
      */
     public static ByteBuffer[] of(NDArray array) {
         TensorView view = TensorView.of(array);
-        if (!view.isContiguous() || view.getDevice().isGpu()) {
-            throw new IllegalArgumentException(
-                    "A contiguous array in host memory is needed, not %s on %s"
-                            .formatted(view, view.getDevice()));
-        }
+        Errors.check(
+                view.isContiguous() && !view.getDevice().isGpu(),
+                "A contiguous array in host memory is needed, not %s on %s",
+                view,
+                view.getDevice());
         return of(view.tensor(), 0, view.size());
     }
 

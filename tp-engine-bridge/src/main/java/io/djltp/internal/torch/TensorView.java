@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.pytorch.engine.PtNDArray;
 import ai.djl.pytorch.engine.PtNDManager;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.javacpp.Pointer;
@@ -38,9 +39,9 @@ public record TensorView(Tensor tensor) {
     public static TensorView of(NDArray array) {
         NDArray own = DelegatedArray.unwrap(array);
         if (!(own instanceof PtNDArray)) {
-            throw new IllegalArgumentException(
-                    "An array of DJL's PyTorch engine is needed, but this is a "
-                            + array.getClass().getName());
+            throw Errors.argument(
+                    "An array of DJL's PyTorch engine is needed, but this is a %s",
+                    array.getClass().getName());
         }
         LibTorch.load();
         long handle = ((PtNDArray) own).getHandle();
@@ -147,7 +148,7 @@ public record TensorView(Tensor tensor) {
             case Char -> DataType.INT8;
             case Byte -> DataType.UINT8;
             case Bool -> DataType.BOOLEAN;
-            default -> throw new IllegalArgumentException("DJL has no data type for " + type);
+            default -> throw Errors.argument("DJL has no data type for %s", type);
         };
     }
 

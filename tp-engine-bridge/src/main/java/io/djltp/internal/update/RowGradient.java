@@ -1,5 +1,7 @@
 package io.djltp.internal.update;
 
+import io.djltp.internal.Errors;
+
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
@@ -30,10 +32,7 @@ public abstract class RowGradient {
     }
 
     private Tensor made() {
-        if (gradient == null) {
-            throw new IllegalStateException("A gradient that is not in memory must be computed");
-        }
-        return gradient;
+        return Errors.present(gradient, "A gradient that is not in memory must be computed");
     }
 
     /** Returns whether the gradient is in memory: then nothing is gained by adding it at once. */

@@ -9,6 +9,7 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
@@ -224,11 +225,11 @@ public abstract class WeightUpdate implements AutoCloseable {
                     DataType each = value.getDataType();
                     boolean wide = each == DataType.FLOAT64 && weight.getDataType() == each;
                     if (each != type || each != DataType.FLOAT32 && !wide) {
-                        throw new IllegalArgumentException(
-                                ("The state of parameter %s is kept in float32, or in float64 if"
-                                                + " the parameter is in float64, but %s is in %s"
-                                                + " and the parameter in %s")
-                                        .formatted(name, kind, each, weight.getDataType()));
+                        throw Errors.argument(
+                                "The state of parameter %s is kept in float32, or in float64 if the"
+                                        + " parameter is in float64, but %s is in %s and the"
+                                        + " parameter in %s",
+                                name, kind, each, weight.getDataType());
                     }
                 });
         try (TorchScope scope = TorchScope.withoutGraph()) {
@@ -274,11 +275,7 @@ public abstract class WeightUpdate implements AutoCloseable {
 
     /** Returns a piece of the state that {@link #prepare} has made. */
     final Tensor state(String name) {
-        Tensor tensor = tensors.get(name);
-        if (tensor == null) {
-            throw new IllegalStateException("There is no state " + name + ": call prepare first");
-        }
-        return tensor;
+        return Errors.present(tensors.get(name), "There is no state %s: call prepare first", name);
     }
 
     /** Returns whether a gradient of zero changes nothing. */
@@ -516,26 +513,21 @@ public abstract class WeightUpdate implements AutoCloseable {
     private static void copy(
             String name, Map<String, NDArray> values, Map<String, Tensor> targets) {
         if (!values.keySet().equals(targets.keySet())) {
-            throw new IllegalArgumentException(
-                    ("The optimizer keeps %s of parameter %s, but %s is to be set: it is"
-                                    + " the state of another optimizer")
-                            .formatted(
-                                    targets.isEmpty()
-                                            ? "no state"
-                                            : new TreeSet<>(targets.keySet()),
-                                    name,
-                                    new TreeSet<>(values.keySet())));
+            throw Errors.argument(
+                    "The optimizer keeps %s of parameter %s, but %s is to be set: it is the state"
+                            + " of another optimizer",
+                    targets.isEmpty() ? "no state" : new TreeSet<>(targets.keySet()),
+                    name,
+                    new TreeSet<>(values.keySet()));
         }
         values.forEach(
                 (kind, value) -> {
                     TensorView target = TensorView.of(known(targets, kind));
                     if (!value.getShape().equals(target.getShape())) {
-                        throw new IllegalArgumentException(
-                                ("The state %s of parameter %s has the shape %s on this rank,"
-                                                + " but %s is to be set: give each rank the"
-                                                + " state of its shard")
-                                        .formatted(
-                                                kind, name, target.getShape(), value.getShape()));
+                        throw Errors.argument(
+                                "The state %s of parameter %s has the shape %s on this rank, but %s"
+                                        + " is to be set: give each rank the state of its shard",
+                                kind, name, target.getShape(), value.getShape());
                     }
                 });
         values.forEach((kind, value) -> known(targets, kind).copy_(TensorView.of(value).tensor()));

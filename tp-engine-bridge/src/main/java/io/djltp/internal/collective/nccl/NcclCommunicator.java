@@ -6,6 +6,7 @@ import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.Work;
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.libtorch.LibTorch;
@@ -150,19 +151,18 @@ public final class NcclCommunicator extends AbstractCommunicator {
     private static void checkRanks(
             byte[] uniqueId, int size, int firstRank, int local, Duration timeout) {
         if (uniqueId.length != NcclLibrary.UNIQUE_ID_BYTES) {
-            throw new IllegalArgumentException(
-                    ("A unique id has %s bytes, not %s: pass on what newUniqueId() has"
-                                    + " returned")
-                            .formatted(NcclLibrary.UNIQUE_ID_BYTES, uniqueId.length));
+            throw Errors.argument(
+                    "A unique id has %s bytes, not %s: pass on what newUniqueId() has returned",
+                    NcclLibrary.UNIQUE_ID_BYTES, uniqueId.length);
         }
         if (local < 1 || firstRank < 0 || firstRank + local > size) {
-            throw new IllegalArgumentException(
-                    ("This process cannot hold %s ranks from rank %s of a group of %s:"
-                                    + " the ranks are numbered from 0 to one less than the size")
-                            .formatted(local, firstRank, size));
+            throw Errors.argument(
+                    "This process cannot hold %s ranks from rank %s of a group of %s: the ranks are"
+                            + " numbered from 0 to one less than the size",
+                    local, firstRank, size);
         }
         if (timeout.isNegative() || timeout.isZero()) {
-            throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
+            throw Errors.argument("The time-out must be positive, not %s", timeout);
         }
     }
 
@@ -218,15 +218,10 @@ public final class NcclCommunicator extends AbstractCommunicator {
         if (onGpu
                 ? device.getDeviceId() != endpoint.device
                 : !endpoint.reachesHostMemory && tensor.size() > 0) {
-            throw new IllegalArgumentException(
-                    ("%s: the tensor is on %s, which GPU %s of rank %s does not work on:"
-                                    + " copy it to %s")
-                            .formatted(
-                                    call,
-                                    device,
-                                    endpoint.device,
-                                    getWorldRank(),
-                                    Device.gpu(endpoint.device)));
+            throw Errors.argument(
+                    "%s: the tensor is on %s, which GPU %s of rank %s does not work on: copy it to"
+                            + " %s",
+                    call, device, endpoint.device, getWorldRank(), Device.gpu(endpoint.device));
         }
         return onGpu;
     }

@@ -2,6 +2,7 @@ package io.djltp.internal.collective.nccl;
 
 import ai.djl.ndarray.types.DataType;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.torch.TensorView;
 
@@ -67,7 +68,7 @@ final class NcclOperations {
                                     in, out, call.getShares()[rank], type, op(call), comm, stream)
                             : scatter(call, type, stream);
             case ALL_TO_ALL -> allToAll(call, type, stream);
-            default -> throw new IllegalArgumentException("Not an operation on tensors: " + call);
+            default -> throw Errors.argument("Not an operation on tensors: %s", call);
         };
     }
 
@@ -160,7 +161,7 @@ final class NcclOperations {
             case BFLOAT16 -> nccl.ncclBfloat16;
             case INT32 -> nccl.ncclInt32;
             case INT64 -> nccl.ncclInt64;
-            default -> throw new IllegalArgumentException("NCCL has no type " + type);
+            default -> throw Errors.argument("NCCL has no type %s", type);
         };
     }
 

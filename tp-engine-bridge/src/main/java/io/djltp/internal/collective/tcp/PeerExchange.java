@@ -1,6 +1,7 @@
 package io.djltp.internal.collective.tcp;
 
 import io.djltp.collective.CollectiveException;
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.collective.GroupFailure;
 import io.djltp.internal.sockets.RankChannel;
@@ -307,10 +308,7 @@ final class PeerExchange implements AutoCloseable {
         }
 
         private byte[] texts() {
-            if (texts == null) {
-                throw new IllegalStateException("The header has not come");
-            }
-            return texts.array();
+            return Errors.present(texts, "The header has not come").array();
         }
 
         boolean isReceived() {
