@@ -27,6 +27,7 @@ import java.util.EnumMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.function.Function;
 
 /**
  * The kernels of {@link PackedWeight}. Which one a type gets is decided once, by a small product
@@ -37,55 +38,41 @@ import java.util.Optional;
 enum DecodeKernels {
 
     /** OneDNN's products of float32, in the calling thread. */
-    ONEDNN_FLOAT32(
-            "oneDNN, float32", (type, weight, bias, rows) -> new OneDnnFloat32(weight, bias, rows)),
+    ONEDNN_FLOAT32("oneDNN, float32", OneDnnFloat32::new),
 
     /** XNNPACK's products of float32, of packed weights that it reads from first to last. */
-    XNNPACK("XNNPACK, float32", (type, weight, bias, rows) -> new Xnnpack(weight, bias, rows)),
+    XNNPACK("XNNPACK, float32", Xnnpack::new),
 
     /** FBGEMM's products of packed float16 weights and float32 rows. */
-    FBGEMM_FLOAT16(
-            "FBGEMM, float16 weights, float32 rows",
-            (type, weight, bias, rows) -> new FbgemmFloat16(weight, bias, rows)),
+    FBGEMM_FLOAT16("FBGEMM, float16 weights, float32 rows", FbgemmFloat16::new),
 
     /** FBGEMM's products of 8 bits, of rows in two parts of 7 bits. */
-    FBGEMM_INT8(
-            "FBGEMM, int8 weights, rows of 14 bits",
-            (type, weight, bias, rows) -> new FbgemmInt8(weight, bias, rows)),
+    FBGEMM_INT8("FBGEMM, int8 weights, rows of 14 bits", FbgemmInt8::new),
 
     /** Libtorch's products of 4 bits with rows in bfloat16. */
-    INT4_PACK(
-            "libtorch, int4 weights in groups of 32, bfloat16 rows",
-            (type, weight, bias, rows) -> new Int4(true, weight, bias, rows)),
+    INT4_PACK("libtorch, int4 weights in groups of 32, bfloat16 rows", Int4::new),
 
     /** OneDNN's products of factors in bfloat16, with sums in float32. */
-    ONEDNN_BFLOAT16(
-            "oneDNN, bfloat16 weights and rows, float32 sums",
-            (type, weight, bias, rows) -> new OneDnnBFloat16(weight, bias, rows)),
+    ONEDNN_BFLOAT16("oneDNN, bfloat16 weights and rows, float32 sums", OneDnnBFloat16::new),
 
     /** The weight as it is, widened to float32 in blocks. */
-    PLAIN(
-            "libtorch, ",
-            (type, weight, bias, rows) ->
-                    type == Type.INT4
-                            ? new Int4(false, weight, bias, rows)
-                            : new Plain(type, weight, bias, rows));
+    PLAIN("libtorch, ", given -> given.type() == Type.INT4 ? new Int4(given) : new Plain(given));
 
     private static final Logger logger = LoggerFactory.getLogger(DecodeKernels.class);
 
     private static final Map<Type, DecodeKernels> FOUND = new EnumMap<>(Type.class);
 
     private final String words;
-    private final Packer packer;
+    private final Function<PackedWeight.Given, PackedWeight> packer;
 
-    DecodeKernels(String words, Packer packer) {
+    DecodeKernels(String words, Function<PackedWeight.Given, PackedWeight> packer) {
         this.words = words;
         this.packer = packer;
     }
 
     /** Packs a weight. */
     PackedWeight pack(Type type, Tensor weight, float @Nullable [] bias, RowBuffer rows) {
-        return packer.pack(type, weight, bias, rows);
+        return packer.apply(new PackedWeight.Given(this, type, weight, bias, rows));
     }
 
     /** Names library and arithmetic. */
@@ -186,32 +173,26 @@ enum DecodeKernels {
         return new IValue(value).retainReference();
     }
 
-    private interface Packer {
-        PackedWeight pack(Type type, Tensor weight, float @Nullable [] bias, RowBuffer rows);
-    }
-
-    /** A weight that an operator of libtorch has packed. */
+    /** A weight that an operator of libtorch has packed, and another one multiplies. */
     private abstract static class Prepacked extends PackedWeight {
 
         final IValue packed;
-        private final long bytes;
+        private final OperatorHandle run;
 
-        Prepacked(
-                DecodeKernels kernel,
-                Type type,
-                Tensor weight,
-                float @Nullable [] bias,
-                RowBuffer rows,
-                IValue packed,
-                long bytes) {
-            super(kernel, type, weight, bias, rows);
+        Prepacked(Given given, IValue packed, OperatorHandle run) {
+            super(given);
             this.packed = packed;
-            this.bytes = bytes;
+            this.run = run;
         }
 
         @Override
         long bytes() {
-            return bytes;
+            return getType().getBytes(getOutputs(), getInputs());
+        }
+
+        @Override
+        Tensor product(Tensor x) {
+            return call(run, new IValue(x), packed).toTensor();
         }
 
         @Override
@@ -233,8 +214,9 @@ enum DecodeKernels {
         private final Tensor panels;
         private final long address;
 
-        OneDnnFloat32(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
-            super(ONEDNN_FLOAT32, Type.FLOAT32, weight, bias, rows);
+        OneDnnFloat32(Given given) {
+            super(given);
+            Tensor weight = given.weight();
             long inputs = weight.size(1);
             long rest = weight.size(0) % PANEL;
             long whole = weight.size(0) - rest;
@@ -304,8 +286,8 @@ enum DecodeKernels {
         private static final OperatorHandle PACK = operator("prepacked::linear_clamp_prepack");
         private static final OperatorHandle RUN = operator("prepacked::linear_clamp_run");
 
-        Xnnpack(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
-            super(XNNPACK, Type.FLOAT32, weight, bias, rows, pack(weight), weight.numel() * 4);
+        Xnnpack(Given given) {
+            super(given, pack(given.weight()), RUN);
         }
 
         /** Packs a weight. What is packed keeps the original, too, unless a setting says not. */
@@ -321,11 +303,6 @@ enum DecodeKernels {
                 settings.setReleaseWeightsWhenPrepacking(before);
             }
         }
-
-        @Override
-        Tensor product(Tensor x) {
-            return call(RUN, new IValue(x), packed).toTensor();
-        }
     }
 
     private static final class FbgemmFloat16 extends Prepacked {
@@ -333,20 +310,8 @@ enum DecodeKernels {
         private static final OperatorHandle PACK = operator("quantized::linear_prepack_fp16");
         private static final OperatorHandle RUN = operator("quantized::linear_dynamic_fp16");
 
-        FbgemmFloat16(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
-            super(
-                    FBGEMM_FLOAT16,
-                    Type.FLOAT16,
-                    weight,
-                    bias,
-                    rows,
-                    keep(call(PACK, new IValue(weight), new IValue())),
-                    Type.FLOAT16.getBytes(weight.size(0), weight.size(1)));
-        }
-
-        @Override
-        Tensor product(Tensor x) {
-            return call(RUN, new IValue(x), packed).toTensor();
+        FbgemmFloat16(Given given) {
+            super(given, keep(call(PACK, new IValue(given.weight()), new IValue())), RUN);
         }
     }
 
@@ -372,15 +337,8 @@ enum DecodeKernels {
         private final IValue zero = new IValue(64L).retainReference();
         private float[] scales = {};
 
-        FbgemmInt8(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
-            super(
-                    FBGEMM_INT8,
-                    Type.INT8,
-                    weight,
-                    bias,
-                    rows,
-                    pack(weight),
-                    Type.INT8.getBytes(weight.size(0), weight.size(1)));
+        FbgemmInt8(Given given) {
+            super(given, pack(given.weight()), RUN);
         }
 
         private static IValue pack(Tensor weight) {
@@ -504,10 +462,10 @@ enum DecodeKernels {
         private final IValue[] constants;
         private float[] filled = {};
 
-        Int4(boolean few, Tensor weight, float @Nullable [] bias, RowBuffer rows) {
-            super(few ? INT4_PACK : PLAIN, Type.INT4, weight, bias, rows);
-            this.few = few;
-            Tensor full = fill(fill(weight, 1, GROUP), 0, PANEL);
+        Int4(Given given) {
+            super(given);
+            few = given.kernel() == INT4_PACK;
+            Tensor full = fill(fill(given.weight(), 1, GROUP), 0, PANEL);
             Tensor groups = full.reshape(full.size(0), full.size(1) / GROUP, GROUP);
             Tensor least = groups.amin(new long[] {2}, false);
             Tensor scale = groups.amax(new long[] {2}, false).sub_(least).div_(new Scalar(15f));
@@ -662,8 +620,9 @@ enum DecodeKernels {
         private final List<Tensor> panels = new ArrayList<>();
         private final long even; // inputs, which are multiplied in pairs
 
-        OneDnnBFloat16(Tensor weight, float @Nullable [] bias, RowBuffer rows) {
-            super(ONEDNN_BFLOAT16, Type.BFLOAT16, weight, bias, rows);
+        OneDnnBFloat16(Given given) {
+            super(given);
+            Tensor weight = given.weight();
             long outputs = weight.size(0);
             long inputs = weight.size(1);
             even = inputs + inputs % 2;
@@ -715,17 +674,17 @@ enum DecodeKernels {
         private final Tensor weight;
         private final @Nullable Tensor scales;
 
-        Plain(Type type, Tensor weight, float @Nullable [] bias, RowBuffer rows) {
-            super(PLAIN, type, weight, bias, rows);
-            if (type == Type.INT8) {
-                scales = scalesOf(weight).retainReference();
-                Tensor steps = weight.div(scales.unsqueeze(1)).round_();
-                this.weight = steps.to(ScalarType.Char).retainReference();
+        Plain(Given given) {
+            super(given);
+            if (given.type() == Type.INT8) {
+                scales = scalesOf(given.weight()).retainReference();
+                Tensor steps = given.weight().div(scales.unsqueeze(1)).round_();
+                weight = steps.to(ScalarType.Char).retainReference();
             } else {
                 scales = null;
                 // not the caller's memory
-                Tensor own = weight.to(type.scalarType());
-                this.weight = (type == Type.FLOAT32 ? own.clone() : own).retainReference();
+                Tensor own = given.weight().to(given.type().scalarType());
+                weight = (given.type() == Type.FLOAT32 ? own.clone() : own).retainReference();
             }
         }
 

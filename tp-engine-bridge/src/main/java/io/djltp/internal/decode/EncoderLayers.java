@@ -47,12 +47,10 @@ public final class EncoderLayers {
          * @return the layer
          */
         public static Linear of(NDArray weight, @Nullable NDArray bias, RowBuffer rows) {
-            boolean packed = DecodeKernels.find(Type.FLOAT32) == DecodeKernels.ONEDNN_FLOAT32;
-            return new Linear(
-                    packed
-                            ? PackedWeight.of(weight, null, Type.FLOAT32, rows)
-                            : PackedWeight.plain(weight, null, Type.FLOAT32, rows),
-                    bias);
+            DecodeKernels best = DecodeKernels.find(Type.FLOAT32);
+            DecodeKernels kernel =
+                    best == DecodeKernels.ONEDNN_FLOAT32 ? best : DecodeKernels.PLAIN;
+            return new Linear(PackedWeight.of(weight, null, Type.FLOAT32, rows, kernel), bias);
         }
 
         private Tensor of(Tensor x) {

@@ -1,5 +1,6 @@
 package io.djltp.internal.decode;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Brgemm;
 import io.djltp.internal.torch.TorchScope;
 
@@ -91,13 +92,13 @@ public final class KeyValueCache implements AutoCloseable {
         this.places = places.clone();
         this.features = features;
         long each = (long) batch * heads * (length + STEP) * features;
-        if (each > Integer.MAX_VALUE - 8) {
-            throw new IllegalArgumentException(
-                    ("The keys of %s texts of %s tokens are %s numbers in a layer, and a cache"
-                                    + " holds up to 2147483639: use a shorter length, a smaller"
-                                    + " batch or more ranks")
-                            .formatted(batch, length, each));
-        }
+        Errors.check(
+                each <= Integer.MAX_VALUE - 8,
+                "The keys of %s texts of %s tokens are %s numbers in a layer, and a cache holds up"
+                        + " to 2147483639: use a shorter length, a smaller batch or more ranks",
+                batch,
+                length,
+                each);
         this.length = steps(length);
         int tokens = MOST;
         while (this.length % tokens != 0) {
@@ -248,23 +249,21 @@ public final class KeyValueCache implements AutoCloseable {
         int begin = window > 0 ? Math.max(0, position + 1 - window) : 0;
         int end = position + count;
         if (count == 1) {
-            attendOne(layer, text, begin, end, queries, offset, results, to);
+            putQuery(queries, offset);
+            attendOne(layer, text, begin, end);
+            getResult(results, to);
             return;
         }
+        arrange(count, queries, offset, stride);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor k = keysOf(layer, text, 0, end);
             k = k.transpose(2, 3).reshape(heads, k.size(1) * block, features);
             attendMany(
                     k.narrow(1, begin, end - begin),
                     all.select(0, layer).select(0, 1).select(0, text).narrow(1, begin, end - begin),
-                    position - begin,
-                    count,
-                    window,
-                    queries,
-                    offset,
-                    stride);
-            gather(count, results, to);
+                    mask(position - begin, count, window));
         }
+        gather(count, results, to);
     }
 
     /** Returns the blocks of keys that have some tokens, [heads, blocks, d, tokens]. */
@@ -275,15 +274,7 @@ public final class KeyValueCache implements AutoCloseable {
                 .narrow(1, first, (end + block - 1) / block - first);
     }
 
-    private void attendOne(
-            int layer,
-            int text,
-            int begin,
-            int end,
-            float[] queries,
-            int offset,
-            float[] results,
-            int to) {
+    private void putQuery(float[] queries, int offset) {
         int d = features;
         if (ordered) {
             query.memory().put(0, queries, offset, places.length * d);
@@ -292,6 +283,21 @@ public final class KeyValueCache implements AutoCloseable {
                 query.memory().put(places[i] * d, queries, offset + i * d, d);
             }
         }
+    }
+
+    private void getResult(float[] results, int to) {
+        int d = features;
+        if (ordered) {
+            mixed.memory().get(0, results, to, places.length * d);
+        } else {
+            for (int i = 0; i < places.length; i++) {
+                mixed.memory().get(places[i] * d, results, to + i * d, d);
+            }
+        }
+    }
+
+    private void attendOne(int layer, int text, int begin, int end) {
+        int d = features;
         int first = bound ? begin / STEP * STEP : begin / block * block;
         int last = bound ? steps(end) : (end + block - 1) / block * block;
         int room = room(last - first);
@@ -322,13 +328,6 @@ public final class KeyValueCache implements AutoCloseable {
                         mixed.view(heads, group * d).view(heads, group, d),
                         weights.view(heads, group, room).narrow(2, begin - first, end - begin),
                         values.narrow(1, begin, end - begin));
-            }
-        }
-        if (ordered) {
-            mixed.memory().get(0, results, to, places.length * d);
-        } else {
-            for (int i = 0; i < places.length; i++) {
-                mixed.memory().get(places[i] * d, results, to + i * d, d);
             }
         }
     }
@@ -367,15 +366,8 @@ public final class KeyValueCache implements AutoCloseable {
         }
     }
 
-    private void attendMany(
-            Tensor k,
-            Tensor v,
-            int before,
-            int count,
-            int window,
-            float[] queries,
-            int offset,
-            int stride) {
+    /** Puts the queries of some tokens head by head. */
+    private void arrange(int count, float[] queries, int offset, int stride) {
         int d = features;
         int size = heads * group * count * d;
         if (rows.length < size) {
@@ -387,15 +379,19 @@ public final class KeyValueCache implements AutoCloseable {
                 System.arraycopy(queries, from, rows, (places[i] * count + t) * d, d);
             }
         }
+    }
+
+    private void attendMany(Tensor k, Tensor v, Tensor seen) {
         // a batch of key/value heads, whose queries share them
-        Tensor q = torch.empty(heads, group, count, d);
+        Tensor q = torch.empty(heads, group, seen.size(0), features);
+        int size = Math.toIntExact(q.numel());
         RowBuffer.memoryOf(q).put(0, rows, 0, size);
         Tensor y =
                 torch.scaled_dot_product_attention(
                         q,
                         shared(k),
                         shared(v),
-                        new TensorOptional(mask(before, count, window)),
+                        new TensorOptional(seen),
                         0,
                         false,
                         new DoubleOptional(1.0),

@@ -2,6 +2,7 @@ package io.djltp.internal.decode;
 
 import ai.djl.ndarray.NDArray;
 
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
@@ -85,18 +86,21 @@ public abstract class PackedWeight implements AutoCloseable {
     private final Tensor one; // a row of the buffer
     private final float @Nullable [] bias;
 
-    PackedWeight(
+    /** What is packed: the weight is float32 [out, in], and contiguous. */
+    record Given(
             DecodeKernels kernel,
             Type type,
             Tensor weight,
             float @Nullable [] bias,
-            RowBuffer rows) {
-        this.kernel = kernel;
-        this.type = type;
-        outputs = Math.toIntExact(weight.size(0));
-        inputs = Math.toIntExact(weight.size(1));
-        this.bias = bias;
-        this.rows = rows;
+            RowBuffer rows) {}
+
+    PackedWeight(Given given) {
+        kernel = given.kernel();
+        type = given.type();
+        outputs = Math.toIntExact(given.weight().size(0));
+        inputs = Math.toIntExact(given.weight().size(1));
+        bias = given.bias();
+        rows = given.rows();
         one = rows.view(rowsOf(1), columnsOf(inputs)).retainReference();
     }
 
@@ -116,12 +120,8 @@ public abstract class PackedWeight implements AutoCloseable {
         return of(weight, bias, type, rows, DecodeKernels.find(type));
     }
 
-    /** Packs a weight in the plain form. */
-    static PackedWeight plain(NDArray weight, @Nullable NDArray bias, Type type, RowBuffer rows) {
-        return of(weight, bias, type, rows, DecodeKernels.PLAIN);
-    }
-
-    private static PackedWeight of(
+    /** Packs a weight for one kernel. */
+    static PackedWeight of(
             NDArray weight,
             @Nullable NDArray bias,
             Type type,
@@ -146,10 +146,10 @@ public abstract class PackedWeight implements AutoCloseable {
         double largest = HostReads.number(weight.abs().max());
         double most = type == Type.FLOAT16 ? 65504 : Float.MAX_VALUE;
         if (!(largest <= most)) {
-            throw new IllegalArgumentException(
-                    ("A weight has a number of %s, and %s holds up to %s: use bfloat16 or"
-                                    + " float32 weights")
-                            .formatted(largest, type.word(), most));
+            throw Errors.argument(
+                    "A weight has a number of %s, and %s holds up to %s: use bfloat16 or float32"
+                            + " weights",
+                    largest, type.word(), most);
         }
     }
 

@@ -51,8 +51,8 @@ public class KeyValueCacheTest {
                 for (int layer = 0; layer < LAYERS; layer++) {
                     for (int text = 0; text < BATCH; text++) {
                         for (int t = position; t < position + count; t++) {
-                            k[layer][text][t] = floats(random, heads * DIM + 1);
-                            v[layer][text][t] = floats(random, heads * DIM + 1);
+                            k[layer][text][t] = PackedWeightTest.floats(random, heads * DIM + 1);
+                            v[layer][text][t] = PackedWeightTest.floats(random, heads * DIM + 1);
                             float[] both = new float[1 + 2 * heads * DIM];
                             System.arraycopy(k[layer][text][t], 1, both, 1, heads * DIM);
                             int half = 1 + heads * DIM;
@@ -60,7 +60,7 @@ public class KeyValueCacheTest {
                             cache.put(layer, text, t, both, 1);
                         }
                         int stride = queries * DIM + 3;
-                        float[] q = floats(random, 2 + count * stride);
+                        float[] q = PackedWeightTest.floats(random, 2 + count * stride);
                         float[] y = new float[1 + count * queries * DIM];
                         cache.attend(layer, text, position, count, window, q, 2, stride, y, 1);
                         for (int i = 0; i < count; i++) {
@@ -122,14 +122,6 @@ public class KeyValueCacheTest {
             }
             Assert.assertEquals(y[at + j], exact, 2e-5, "position " + position);
         }
-    }
-
-    private static float[] floats(Random random, int count) {
-        float[] numbers = new float[count];
-        for (int i = 0; i < count; i++) {
-            numbers[i] = (float) random.nextGaussian();
-        }
-        return numbers;
     }
 
     @Test(

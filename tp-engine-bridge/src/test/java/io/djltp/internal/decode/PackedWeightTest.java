@@ -84,7 +84,7 @@ public class PackedWeightTest {
             NDArray bias = b == null ? null : manager.create(b);
             try (PackedWeight packed =
                     plain
-                            ? PackedWeight.plain(weight, bias, type, rows)
+                            ? PackedWeight.of(weight, bias, type, rows, DecodeKernels.PLAIN)
                             : PackedWeight.of(weight, bias, type, rows)) {
                 weight.muli(0); // nobody's any more
                 Assert.assertEquals(packed.getOutputs(), out);
@@ -115,7 +115,7 @@ public class PackedWeightTest {
         }
     }
 
-    private static float[] floats(Random random, int count) {
+    static float[] floats(Random random, int count) {
         float[] numbers = new float[count];
         for (int i = 0; i < count; i++) {
             numbers[i] = (float) random.nextGaussian();
