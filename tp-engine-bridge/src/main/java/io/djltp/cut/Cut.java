@@ -4,6 +4,7 @@ import io.djltp.internal.Errors;
 
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.List;
 import java.util.function.IntFunction;
 import java.util.stream.Collectors;
@@ -39,8 +40,8 @@ public final class Cut {
      */
     public static Cut balanced(long length, int ranks) {
         if (length < 0 || ranks < 1) {
-            throw new IllegalArgumentException(
-                    "An axis of length " + length + " cannot be cut over " + ranks + " ranks");
+            throw Errors.argument(
+                    "An axis of length %s cannot be cut over %s ranks", length, ranks);
         }
         List<List<ShardRange>> all = new ArrayList<>(ranks);
         for (int rank = 0; rank < ranks; rank++) {
@@ -57,7 +58,8 @@ public final class Cut {
      * @return the cut
      */
     public static Cut replicated(long length, int ranks) {
-        return of(length, ranks, rank -> List.of(new ShardRange(0, length)));
+        List<ShardRange> whole = List.of(new ShardRange(0, length));
+        return new Cut(length, Collections.nCopies(ranks, whole));
     }
 
     /**
@@ -104,10 +106,10 @@ public final class Cut {
             long end = 0;
             for (ShardRange range : sorted) {
                 if (range.start() < end || range.end() > length) {
-                    throw new IllegalArgumentException(
-                            ("Rank %s of a cut of an axis of length %s has the ranges %s, which"
-                                            + " overlap or are not on the axis")
-                                    .formatted(rank, length, sorted));
+                    throw Errors.argument(
+                            "Rank %s of a cut of an axis of length %s has the ranges %s, which"
+                                    + " overlap or are not on the axis",
+                            rank, length, sorted);
                 }
                 end = range.end();
             }
@@ -120,9 +122,9 @@ public final class Cut {
             end = Math.max(end, range.end());
         }
         if (end < length) {
-            throw new IllegalArgumentException(
-                    "The element %s of an axis of length %s is on no rank of the cut %s"
-                            .formatted(end, length, ranges));
+            throw Errors.argument(
+                    "The element %s of an axis of length %s is on no rank of the cut %s",
+                    end, length, ranges);
         }
     }
 
@@ -170,8 +172,7 @@ public final class Cut {
      */
     public ShardRange getRange(int rank) {
         if (ranges.get(rank).size() != 1) {
-            throw new IllegalStateException(
-                    "Rank " + rank + " has the ranges " + ranges.get(rank) + ", not one");
+            throw Errors.state("Rank %s has the ranges %s, not one", rank, ranges.get(rank));
         }
         return ranges.get(rank).get(0);
     }

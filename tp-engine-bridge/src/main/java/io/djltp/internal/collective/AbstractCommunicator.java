@@ -13,6 +13,7 @@ import io.djltp.internal.events.CollectiveEvent;
 import io.djltp.internal.events.FlightEvents;
 import io.djltp.internal.torch.TensorView;
 
+import org.bytedeco.pytorch.Tensor;
 import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
@@ -243,10 +244,10 @@ public abstract class AbstractCommunicator implements Communicator {
         checkParts("received", outputCounts, output);
         checkTypes(collective, input, output);
         if (inputCounts[rank] != outputCounts[rank]) {
-            throw new IllegalArgumentException(
-                    ("all-to-all: rank %s sends %s elements to itself and expects %s:"
-                                    + " the two must be the same")
-                            .formatted(rank, inputCounts[rank], outputCounts[rank]));
+            throw Errors.argument(
+                    "all-to-all: rank %s sends %s elements to itself and expects %s: the two must"
+                            + " be the same",
+                    rank, inputCounts[rank], outputCounts[rank]);
         }
         return issue(next(collective).with(input, output).withShares(inputCounts, outputCounts));
     }
@@ -348,13 +349,13 @@ public abstract class AbstractCommunicator implements Communicator {
 
     private static void checkTensor(Collective collective, TensorView tensor) {
         if (!TYPES.contains(tensor.getDataType())) {
-            throw new IllegalArgumentException(
-                    collective + " does not take " + tensor + ", only the types " + TYPES);
+            throw Errors.argument(
+                    "%s does not take %s, only the types %s", collective, tensor, TYPES);
         }
         if (!tensor.isContiguous()) {
-            throw new IllegalArgumentException(
-                    "%s needs a contiguous tensor, but this one of %s is not: copy it first"
-                            .formatted(collective, tensor));
+            throw Errors.argument(
+                    "%s needs a contiguous tensor, but this one of %s is not: copy it first",
+                    collective, tensor);
         }
     }
 
@@ -378,11 +379,21 @@ public abstract class AbstractCommunicator implements Communicator {
         checkTypes(collective, share, all);
     }
 
+    /**
+     * Returns a tensor outside the graph, as one axis.
+     *
+     * @param view the tensor
+     * @return its elements
+     */
+    protected static Tensor flat(TensorView view) {
+        return view.tensor().detach().view(-1);
+    }
+
     private void checkParts(String direction, long[] parts, TensorView tensor) {
         if (!areShares(parts, tensor)) {
-            throw new IllegalArgumentException(
-                    "all-to-all: the parts %s %s do not fit %s ranks and %s"
-                            .formatted(direction, Arrays.toString(parts), size, tensor));
+            throw Errors.argument(
+                    "all-to-all: the parts %s %s do not fit %s ranks and %s",
+                    direction, Arrays.toString(parts), size, tensor);
         }
     }
 
@@ -394,8 +405,8 @@ public abstract class AbstractCommunicator implements Communicator {
 
     private static void checkTypes(Collective collective, TensorView first, TensorView second) {
         if (first.getDataType() != second.getDataType()) {
-            throw new IllegalArgumentException(
-                    collective + " of " + first + " and " + second + ": the data types differ");
+            throw Errors.argument(
+                    "%s of %s and %s: the data types differ", collective, first, second);
         }
     }
 }

@@ -11,7 +11,6 @@ import io.djltp.internal.Errors;
 import io.djltp.internal.collective.AbstractCommunicator;
 import io.djltp.internal.collective.CollectiveCall;
 import io.djltp.internal.collective.GroupFailure;
-import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.FloatPointer;
 import org.bytedeco.javacpp.PointerScope;
@@ -78,7 +77,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
     public static List<Communicator> create(int size, Duration timeout) {
         Errors.check(size >= 1, "A group needs 1 rank or more, not %s", size);
         if (timeout.isNegative() || timeout.isZero()) {
-            throw new IllegalArgumentException("The time-out must be positive, not " + timeout);
+            throw Errors.argument("The time-out must be positive, not %s", timeout);
         }
         int[] ranks = IntStream.range(0, size).toArray();
         LocalBarrier barrier = new LocalBarrier(ranks, size, timeout, new GroupFailure());
@@ -140,7 +139,7 @@ public final class LocalCommunicator extends AbstractCommunicator {
                 }
             }
             case ALL_TO_ALL -> allToAll(call, calls);
-            default -> throw new IllegalArgumentException("Not an operation on tensors: " + call);
+            default -> throw Errors.argument("Not an operation on tensors: %s", call);
         }
     }
 
@@ -200,10 +199,6 @@ public final class LocalCommunicator extends AbstractCommunicator {
             BlockReduction.copy(barrier.inputs[i].narrow(0, from, sent), to.narrow(0, start, sent));
             start += sent;
         }
-    }
-
-    private static Tensor flat(TensorView view) {
-        return view.tensor().detach().view(-1);
     }
 
     /** {@inheritDoc} */

@@ -11,7 +11,6 @@ import io.djltp.internal.collective.local.BlockReduction;
 import io.djltp.internal.sockets.RankChannel;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorBuffers;
-import io.djltp.internal.torch.TensorView;
 
 import org.bytedeco.javacpp.PointerScope;
 import org.bytedeco.pytorch.Tensor;
@@ -178,40 +177,41 @@ public final class TcpCommunicator extends AbstractCommunicator {
 
     private void allReduce(CollectiveCall call) {
         Tensor tensor = flat(call.getInput());
-        long size = tensor.numel();
-        if (call.getBytes() <= SMALL_BYTES) {
-            Tensor[] all = own.staging.slots(tensor, getRank(), getSize());
-            run(call, i -> TensorBuffers.of(tensor, 0, size), i -> buffers(all[i]));
-            own.reduction.reduce(all, 0, size, call.getOp(), new Tensor[] {tensor}, 0);
-            return;
-        }
-        ShardRange[] parts = balanced(size);
-        Tensor summand = slice(tensor, parts[getRank()]);
+        boolean whole = call.getBytes() <= SMALL_BYTES;
+        Cut parts = cut(whole, tensor);
+        Tensor summand = slice(tensor, parts);
         reduce(call, tensor, parts, summand, summand);
-        run(call, i -> buffers(summand), i -> buffers(tensor, parts[i]));
+        if (!whole) {
+            run(call, i -> buffers(summand), i -> buffers(tensor, parts, i));
+        }
+    }
+
+    private Cut cut(boolean whole, Tensor tensor) {
+        long size = tensor.numel();
+        return whole ? Cut.replicated(size, getSize()) : Cut.balanced(size, getSize());
     }
 
     /** Sends each rank its part of the input, and adds up what comes. */
     private void reduce(
-            CollectiveCall call, Tensor input, ShardRange[] parts, Tensor summand, Tensor output) {
+            CollectiveCall call, Tensor input, Cut parts, Tensor summand, Tensor output) {
         Tensor[] all = own.staging.slots(summand, getRank(), getSize());
-        run(call, i -> buffers(input, parts[i]), i -> buffers(all[i]));
+        run(call, i -> buffers(input, parts, i), i -> buffers(all[i]));
         own.reduction.reduce(all, 0, summand.numel(), call.getOp(), new Tensor[] {output}, 0);
     }
 
     private void allGather(CollectiveCall call) {
         Tensor output = flat(call.getOutput());
         Tensor input = flat(call.getInput());
-        ShardRange[] parts = ranges(call.getShares());
-        run(call, i -> buffers(input), i -> buffers(output, parts[i]));
-        BlockReduction.copy(input, slice(output, parts[getRank()]));
+        Cut parts = Cut.ofLengths(call.getShares());
+        run(call, i -> buffers(input), i -> buffers(output, parts, i));
+        BlockReduction.copy(input, slice(output, parts));
     }
 
     private void reduceScatter(CollectiveCall call) {
         Tensor input = flat(call.getInput());
         Tensor output = flat(call.getOutput());
-        ShardRange[] parts = ranges(call.getShares());
-        Tensor summand = slice(input, parts[getRank()]);
+        Cut parts = Cut.ofLengths(call.getShares());
+        Tensor summand = slice(input, parts);
         reduce(call, input, parts, summand, output);
         if (getSize() == 1) {
             BlockReduction.copy(summand, output);
@@ -224,30 +224,27 @@ public final class TcpCommunicator extends AbstractCommunicator {
         int root = call.getRoot();
         boolean isRoot = getRank() == root;
         boolean whole = call.getBytes() <= SMALL_BYTES || getSize() == 2;
-        ShardRange[] parts = balanced(tensor.numel());
-        if (whole) {
-            Arrays.fill(parts, new ShardRange(0, tensor.numel()));
-        }
-        ShardRange share = parts[getRank()];
+        Cut parts = cut(whole, tensor);
+        Tensor share = slice(tensor, parts);
         run(
                 call,
-                i -> isRoot ? buffers(tensor, parts[i]) : TensorBuffers.NONE,
-                i -> i == root ? buffers(tensor, share) : TensorBuffers.NONE);
+                i -> isRoot ? buffers(tensor, parts, i) : TensorBuffers.NONE,
+                i -> i == root ? buffers(share) : TensorBuffers.NONE);
         if (!whole) {
             run(
                     call,
-                    i -> i == root ? TensorBuffers.NONE : buffers(tensor, share),
-                    i -> isRoot ? TensorBuffers.NONE : buffers(tensor, parts[i]));
+                    i -> i == root ? TensorBuffers.NONE : buffers(share),
+                    i -> isRoot ? TensorBuffers.NONE : buffers(tensor, parts, i));
         }
     }
 
     private void allToAll(CollectiveCall call) {
         Tensor input = flat(call.getInput());
         Tensor output = flat(call.getOutput());
-        ShardRange[] from = ranges(call.getShares());
-        ShardRange[] to = ranges(call.getReceivedShares());
-        run(call, i -> buffers(input, from[i]), i -> buffers(output, to[i]));
-        BlockReduction.copy(slice(input, from[getRank()]), slice(output, to[getRank()]));
+        Cut from = Cut.ofLengths(call.getShares());
+        Cut to = Cut.ofLengths(call.getReceivedShares());
+        run(call, i -> buffers(input, from, i), i -> buffers(output, to, i));
+        BlockReduction.copy(slice(input, from), slice(output, to));
     }
 
     /** {@inheritDoc} */
@@ -274,34 +271,19 @@ public final class TcpCommunicator extends AbstractCommunicator {
         return new TcpCommunicator(this, color, part.indexOf(getRank()), numbers);
     }
 
-    private ShardRange[] balanced(long size) {
-        return ranges(Cut.balanced(size, getSize()).getShardLengths());
-    }
-
-    private static ShardRange[] ranges(long[] shares) {
-        ShardRange[] ranges = new ShardRange[shares.length];
-        long start = 0;
-        for (int i = 0; i < shares.length; i++) {
-            ranges[i] = new ShardRange(start, shares[i]);
-            start += shares[i];
-        }
-        return ranges;
-    }
-
     private static ByteBuffer[] buffers(Tensor tensor) {
         return TensorBuffers.of(tensor, 0, tensor.numel());
     }
 
-    private static ByteBuffer[] buffers(Tensor tensor, ShardRange range) {
+    private static ByteBuffer[] buffers(Tensor tensor, Cut parts, int rank) {
+        ShardRange range = parts.getRange(rank);
         return TensorBuffers.of(tensor, range.start(), range.length());
     }
 
-    private static Tensor slice(Tensor tensor, ShardRange range) {
-        return tensor.narrow(0, range.start(), range.length());
-    }
-
-    private static Tensor flat(TensorView view) {
-        return view.tensor().detach().view(-1);
+    /** Returns the part of the rank. */
+    private Tensor slice(Tensor tensor, Cut parts) {
+        ShardRange own = parts.getRange(getRank());
+        return tensor.narrow(0, own.start(), own.length());
     }
 
     /** {@inheritDoc} */
