@@ -9,6 +9,7 @@ import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Margin;
 import io.djltp.head.TopClasses;
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
@@ -91,9 +92,9 @@ public final class ChunkedEvaluation implements AutoCloseable {
             boolean withProbabilities) {
         long total = shard.total();
         if (k < 1 || k > total) {
-            throw new IllegalArgumentException(
-                    "The %s best of %s classes were asked for: 1 to %s can be had"
-                            .formatted(k, total, total));
+            throw Errors.argument(
+                    "The %s best of %s classes were asked for: 1 to %s can be had",
+                    k, total, total);
         }
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
@@ -121,11 +122,10 @@ public final class ChunkedEvaluation implements AutoCloseable {
     public NDArray countBefore(
             NDArray features, @Nullable NDArray weight, @Nullable NDArray bias, NDArray labels) {
         ClassLabels rows = ClassLabels.of(features, labels, shard, ALL_COUNT);
-        if (rows.areMany()) {
-            throw new IllegalArgumentException(
-                    "The place of one label of each row can be told, and not of several: %s"
-                            .formatted(labels.getShape()));
-        }
+        Errors.check(
+                !rows.areMany(),
+                "The place of one label of each row can be told, and not of several: %s",
+                labels.getShape());
         try (TorchScope scope = TorchScope.withoutGraph()) {
             LogitChunks chunks = chunks(features, weight, bias);
             Tensor logits = torch.zeros(new long[] {chunks.rows}, chunks.memory.options());
@@ -166,7 +166,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
             Tensor sumOfLogits = options.labelSmoothing() > 0 ? torch.zeros_like(sums.sum) : null;
             chunks.forEach(
                     (index, logits) -> {
-                        chunks.copyLabelLogits(index, rows, logits, labelLogits);
+                        chunks.copyLabelLogits(index, rows, logits, labelLogits, false);
                         if (sumOfLogits != null) {
                             long[] classes = {1};
                             sumOfLogits.add_(logits.sum(classes, false, new ScalarTypeOptional()));
@@ -216,7 +216,7 @@ public final class ChunkedEvaluation implements AutoCloseable {
             Tensor ofRows = sums;
             chunks.forEach(
                     (index, logits) -> {
-                        chunks.takeLabelLogits(index, rows, logits, labelLogits);
+                        chunks.copyLabelLogits(index, rows, logits, labelLogits, true);
                         Tensor losses = loss.kind().losses(logits);
                         if (ofClasses != null) {
                             losses.mul_(chunks.plan.part(ofClasses, index));

@@ -4,11 +4,12 @@ import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.update.TableShard;
 
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.global.torch;
 import org.jspecify.annotations.Nullable;
 
 import java.util.List;
@@ -45,19 +46,17 @@ final class ClassShard {
         this.cut = cut;
         this.group = group;
         this.rank = rank;
-        if (cut.getRanks() != ranks) {
-            throw new IllegalArgumentException(
-                    "The classes are cut over %s ranks, but the group has %s"
-                            .formatted(cut.getRanks(), ranks));
-        }
-        if (!cut.isPartition()) {
-            throw new IllegalArgumentException(
-                    "The classes are cut "
-                            + cut
-                            + ", with some of them on several ranks: a softmax would count these"
-                            + " several times. Cut the layer over the ranks without replicas, or"
-                            + " gather its output and use DJL's SoftmaxCrossEntropyLoss");
-        }
+        Errors.check(
+                cut.getRanks() == ranks,
+                "The classes are cut over %s ranks, but the group has %s",
+                cut.getRanks(),
+                ranks);
+        Errors.check(
+                cut.isPartition(),
+                "The classes are cut %s, with some of them on several ranks: a softmax would count"
+                        + " these several times. Cut the layer over the ranks without replicas, or"
+                        + " gather its output and use DJL's SoftmaxCrossEntropyLoss",
+                cut);
         IntStream.range(0, ranks).forEach(this::checkAscending);
         ranges = cut.getRanges(rank);
         length = cut.getShardLength(rank);
@@ -67,11 +66,11 @@ final class ClassShard {
         long end = 0;
         for (ShardRange range : cut.getRanges(ofRank)) {
             if (range.length() > 0 && range.start() < end) {
-                throw new IllegalArgumentException(
-                        ("Rank %s has the classes %s, which do not ascend: of equal logits, that"
-                                        + " of the class with the lower number would not come"
-                                        + " first. Give the ranges of a rank in ascending order")
-                                .formatted(ofRank, cut.getRanges(ofRank)));
+                throw Errors.argument(
+                        "Rank %s has the classes %s, which do not ascend: of equal logits, that of"
+                                + " the class with the lower number would not come first. Give the"
+                                + " ranges of a rank in ascending order",
+                        ofRank, cut.getRanges(ofRank));
             }
             end = Math.max(end, range.end());
         }
@@ -124,25 +123,14 @@ final class ClassShard {
 
     /** Returns the column of a class, or -1 if another rank holds it. */
     long columnOf(long classNumber) {
-        boolean isHere =
-                ranges.stream().anyMatch(r -> classNumber >= r.start() && classNumber < r.end());
-        return isHere ? columnsBefore(classNumber) : -1;
+        return TableShard.place(ranges, classNumber);
     }
 
     /**
      * Returns the column of each of some classes, or -1 if another rank or none holds it, int64.
      */
     Tensor columnsOf(Tensor classes) {
-        Tensor columns = torch.full_like(classes, new Scalar(-1L));
-        long before = 0;
-        for (ShardRange range : ranges) {
-            Tensor inside = classes.ge(new Scalar(range.start()));
-            inside.logical_and_(classes.lt(new Scalar(range.end())));
-            Tensor here = classes.add(new Scalar(before - range.start()));
-            columns = torch.where(inside, here, columns);
-            before += range.length();
-        }
-        return columns;
+        return TableShard.places(ranges, classes);
     }
 
     /** Returns what the classes of the rank have of something that there is one of a class. */

@@ -94,18 +94,11 @@ final class LogitChunks {
     }
 
     /**
-     * Copies the logits of the labels that are in a chunk to their places in a tensor, [labels].
+     * Copies the logits of a chunk's labels to their places.
+     *
+     * @param taken whether minus infinity is left in their place
      */
-    void copyLabelLogits(int index, ClassLabels labels, Tensor logits, Tensor target) {
-        copyLabelLogits(index, labels, logits, target, false);
-    }
-
-    /** The same, which leaves -infinity in their place. */
-    void takeLabelLogits(int index, ClassLabels labels, Tensor logits, Tensor target) {
-        copyLabelLogits(index, labels, logits, target, true);
-    }
-
-    private void copyLabelLogits(
+    void copyLabelLogits(
             int index, ClassLabels labels, Tensor logits, Tensor target, boolean taken) {
         long start = plan.start(index);
         long length = plan.length(index);
@@ -131,7 +124,7 @@ final class LogitChunks {
             long start = plan.start(i);
             if (labels.from(start) < labels.from(start + plan.length(i))) {
                 try (PointerScope scope = new PointerScope()) {
-                    copyLabelLogits(i, labels, logits(i), found);
+                    copyLabelLogits(i, labels, logits(i), found, false);
                 }
             }
         }

@@ -7,6 +7,7 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
@@ -105,9 +106,10 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
     void check(long classes) {
         SoftmaxLoss.check(options, classes, true);
         if (positives != null && positives.length != classes) {
-            throw new IllegalArgumentException(
-                    "The loss has weights of the positives of %s classes, and the logits are those of %s"
-                            .formatted(positives.length, classes));
+            throw Errors.argument(
+                    "The loss has weights of the positives of %s classes, and the logits are those"
+                            + " of %s",
+                    positives.length, classes);
         }
     }
 
@@ -187,10 +189,7 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
             Tensor z = given.to(ScalarType.Float);
             Tensor places = places(rows, z);
             Tensor ofLabels = z.reshape(-1).index_select(0, places);
-            z =
-                    z.reshape(-1)
-                            .index_fill(0, places, new Scalar(Float.NEGATIVE_INFINITY))
-                            .view(z.shape());
+            z = others(z, places);
             Tensor sums = ofRows(rows, z, ofLabels);
             NDArray value = ShardedCrossEntropy.shaped(value(rows, sums), options, logits);
             if (!withGradient) {
@@ -231,11 +230,7 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
             z = z.scalar_type().intern() == ScalarType.Double ? z : z.to(ScalarType.Float);
             Tensor places = places(rows, z);
             Tensor ofLabels = z.reshape(-1).index_select(0, places);
-            Tensor others =
-                    z.reshape(-1)
-                            .index_fill(0, places, new Scalar(Float.NEGATIVE_INFINITY))
-                            .view(z.shape());
-            Tensor value = value(rows, ofRows(rows, others, ofLabels));
+            Tensor value = value(rows, ofRows(rows, others(z, places), ofLabels));
             return ShardedCrossEntropy.shaped(value.to(ScalarType.Float), options, logits);
         }
     }
@@ -243,6 +238,12 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
     private static Tensor places(ClassLabels rows, Tensor z) {
         return SoftmaxLoss.index(
                 z, rows.places(0, rows.rows.length, 0, Long.MAX_VALUE, 1, z.size(1)));
+    }
+
+    /** Returns logits with -infinity for those of the labels. */
+    private static Tensor others(Tensor z, Tensor places) {
+        Scalar none = new Scalar(Float.NEGATIVE_INFINITY);
+        return z.reshape(-1).index_fill(0, places, none).view(z.shape());
     }
 
     /** Returns the losses of rows without r, float64 [rows]. */

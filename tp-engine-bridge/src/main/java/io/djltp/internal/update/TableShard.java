@@ -6,6 +6,8 @@ import ai.djl.ndarray.types.DataType;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
+import io.djltp.internal.libtorch.LibTorch;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
@@ -16,6 +18,7 @@ import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 
 import java.util.Arrays;
+import java.util.List;
 
 /**
  * The rows of a table that one rank holds. Ids count the rows of all ranks; looked up is what the
@@ -63,16 +66,15 @@ public final class TableShard {
                 return;
             }
             long place = inside.reshape(-1).logical_not_().nonzero().reshape(-1).get(0).item_long();
-            throw new IllegalArgumentException(
-                    ("%s was asked for the id %s, at the position %s of ids %s: the ids"
-                                    + " of a vocabulary of %s are the whole numbers 0 to %s")
-                            .formatted(
-                                    what,
-                                    idAt(given, place),
-                                    TensorView.position(place, ids.getShape()),
-                                    ids.getShape(),
-                                    rows(),
-                                    rows() - 1));
+            throw Errors.argument(
+                    "%s was asked for the id %s, at the position %s of ids %s: the ids of a"
+                            + " vocabulary of %s are the whole numbers 0 to %s",
+                    what,
+                    idAt(given, place),
+                    TensorView.position(place, ids.getShape()),
+                    ids.getShape(),
+                    rows(),
+                    rows() - 1);
         }
     }
 
@@ -155,12 +157,22 @@ public final class TableShard {
         }
     }
 
-    /** Returns the place of a row among those of the rank, or -1. */
     private long placeOf(long id) {
+        return place(cut.getRanges(rank), id);
+    }
+
+    /**
+     * Returns the place of an element among those of some ranges.
+     *
+     * @param ranges the ranges that a rank holds
+     * @param element the number of the element on the axis
+     * @return its place in the rank's shard, or -1 if it is in none of the ranges
+     */
+    public static long place(List<ShardRange> ranges, long element) {
         long before = 0;
-        for (ShardRange range : cut.getRanges(rank)) {
-            if (id >= range.start() && id < range.end()) {
-                return before + id - range.start();
+        for (ShardRange range : ranges) {
+            if (element >= range.start() && element < range.end()) {
+                return before + element - range.start();
             }
             before += range.length();
         }
@@ -170,15 +182,24 @@ public final class TableShard {
     /** Returns the places of all ids, -1 for what the rank does not hold, int64. */
     private Tensor places(NDArray ids) {
         Tensor rows = TensorView.of(ids).tensor().detach().to(ScalarType.Long);
-        if (cut.getRanks() == 1) {
-            return rows;
-        }
-        Tensor places = torch.full_like(rows, new Scalar(-1L));
+        return cut.getRanks() == 1 ? rows : places(cut.getRanges(rank), rows);
+    }
+
+    /**
+     * Returns the places of elements among those of some ranges, as {@link #place}.
+     *
+     * @param ranges the ranges that a rank holds
+     * @param elements the numbers of the elements on the axis, int64
+     * @return the places, int64, in the shape of the elements
+     */
+    public static Tensor places(List<ShardRange> ranges, Tensor elements) {
+        LibTorch.load(); // may be the first call of all
+        Tensor places = torch.full_like(elements, new Scalar(-1L));
         long before = 0;
-        for (ShardRange range : cut.getRanges(rank)) {
-            Tensor inside = rows.ge(new Scalar(range.start()));
-            inside.logical_and_(rows.lt(new Scalar(range.end())));
-            Tensor here = rows.add(new Scalar(before - range.start()));
+        for (ShardRange range : ranges) {
+            Tensor inside = elements.ge(new Scalar(range.start()));
+            inside.logical_and_(elements.lt(new Scalar(range.end())));
+            Tensor here = elements.add(new Scalar(before - range.start()));
             places = torch.where(inside, here, places);
             before += range.length();
         }
