@@ -52,14 +52,17 @@ public final class LibTorch {
         return loaded == null ? loadOnce() : loaded;
     }
 
+    /** Tells JavaCPP not to give up above four times the Java heap, and ask at every pointer. */
+    public static void liftMemoryLimit() {
+        if (System.getProperty(MEMORY_LIMIT) == null) {
+            System.setProperty(MEMORY_LIMIT, "0");
+        }
+    }
+
     private static synchronized Engine loadOnce() {
         Engine loaded = engine;
         if (loaded == null) {
-            // JavaCPP would give up above four times the Java heap, and ask the system at every
-            // view
-            if (System.getProperty(MEMORY_LIMIT) == null) {
-                System.setProperty(MEMORY_LIMIT, "0");
-            }
+            liftMemoryLimit();
             checkEngine();
             loaded = Engine.getEngine(ENGINE);
             checkVersion(loaded.getVersion(), presetVersion());

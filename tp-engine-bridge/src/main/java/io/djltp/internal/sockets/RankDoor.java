@@ -20,6 +20,7 @@ import java.security.SecureRandom;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.locks.LockSupport;
 
 import javax.crypto.Mac;
@@ -50,7 +51,7 @@ final class RankDoor implements Closeable, Runnable {
     private final byte[] ticket = new byte[TICKET];
     private final ServerSocketChannel server;
     private final Selector selector = Selector.open();
-    private final Thread thread = new Thread(this, "tp-job-ranks");
+    private final CompletableFuture<Void> ended = new CompletableFuture<>();
     private final Admission<SocketChannel> admission = new Admission<>(this::drop);
 
     private final Map<ByteBuffer, Pair> missing = new HashMap<>(); // by the names of connections
@@ -85,6 +86,7 @@ final class RankDoor implements Closeable, Runnable {
         server = MasterPort.bind(InetAddress.getByName(address), 0);
         server.configureBlocking(false);
         server.register(selector, SelectionKey.OP_ACCEPT);
+        Thread thread = new Thread(this, "tp-job-ranks");
         thread.setDaemon(true);
         thread.start();
     }
@@ -126,6 +128,7 @@ final class RankDoor implements Closeable, Runnable {
             return; // closed
         } finally {
             admission.dropAll();
+            ended.complete(null);
         }
     }
 
@@ -203,16 +206,6 @@ final class RankDoor implements Closeable, Runnable {
     public void close() throws IOException {
         server.close();
         selector.wakeup();
-        boolean interrupted = false;
-        while (thread.isAlive()) { // shortly: then they are no longer the selector's
-            try {
-                thread.join();
-            } catch (InterruptedException e) {
-                interrupted = true;
-            }
-        }
-        if (interrupted) {
-            Thread.currentThread().interrupt();
-        }
+        ended.join(); // shortly, interrupted or not: then they are no longer the selector's
     }
 }

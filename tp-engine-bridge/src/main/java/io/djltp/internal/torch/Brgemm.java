@@ -9,9 +9,6 @@ import io.djltp.internal.libtorch.LibTorchFunctions;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
-import org.jspecify.annotations.Nullable;
-
-import java.util.Objects;
 
 /**
  * Products of matrices by {@code at::native::cpublas::brgemm}, oneDNN's kernel that libtorch's
@@ -61,10 +58,19 @@ public final class Brgemm {
     private static final boolean FORESEES_LEFT =
             OneDnnLinear.processor().contains("cpu family\t: 26\n");
 
-    private static final @Nullable Kernel FLOAT32 =
-            OneDnnLinear.hasFasterKernels() && Direct.IS_BOUND
-                    ? new Kernel(Direct::multiply, Float.BYTES, 1024, false)
-                    : null;
+    private static final boolean IS_FASTER = OneDnnLinear.hasFasterKernels() && Direct.IS_BOUND;
+
+    /**
+     * Rows of a call. A thread keeps a compiled kernel for each shape that it has seen: of these
+     * rows, and of the powers of two below, which the rest is divided into.
+     */
+    private static final long ROWS = 1024;
+
+    /**
+     * In bfloat16. A call of 1,024 rows, 64 columns and an inner length of 128 has 80 us of
+     * arithmetic, and cost 2 us more.
+     */
+    private static final long PACKED_ROWS = 4096;
 
     private Brgemm() {}
 
@@ -112,12 +118,6 @@ public final class Brgemm {
         static final Function GIVE_BACK =
                 LibTorchFunctions.get("_ZN2at6native7cpublas14brgemm_releaseEb");
 
-        /**
-         * One of 1,024 rows, 64 columns and an inner length of 128 has 80 us of arithmetic, and
-         * cost 2 us more.
-         */
-        static final Kernel KERNEL = new Kernel(InBFloat16::multiply, Short.BYTES, 4096, true);
-
         static {
             String name = "_ZN2at6native7cpublas6brgemmEllllllbPKN3c108BFloat16ES5_Pfb";
             if (!LibTorchFunctions.bind(InBFloat16.class, name)) {
@@ -157,7 +157,7 @@ public final class Brgemm {
 
     /** {@return whether there are products in float32 here that are not libtorch's own} */
     static boolean isFaster() {
-        return FLOAT32 != null;
+        return IS_FASTER;
     }
 
     /**
@@ -184,7 +184,7 @@ public final class Brgemm {
      * @return whether it does
      */
     public static boolean isFaster(Tensor left, Tensor right, Tensor target) {
-        return FLOAT32 != null && fits(left, right, target);
+        return IS_FASTER && fits(left, right, target);
     }
 
     /**
@@ -198,7 +198,7 @@ public final class Brgemm {
      * @param isNear whether the target has just been read, and is in a cache
      */
     public static void add(Tensor left, Tensor right, Tensor target, boolean add, boolean isNear) {
-        Objects.requireNonNull(FLOAT32, "no kernel").run(left, right, target, add, isNear);
+        run(false, left, right, target, add, isNear);
     }
 
     private static boolean fits(Tensor left, Tensor right, Tensor target) {
@@ -237,7 +237,7 @@ public final class Brgemm {
      */
     public static void multiplyPacked(
             Tensor left, Tensor packed, Tensor target, boolean add, boolean isNear) {
-        InBFloat16.KERNEL.run(left, packed, target, add, isNear);
+        run(true, left, packed, target, add, isNear);
     }
 
     /** Gives back what products in bfloat16 have set up in the calling thread: the tiles of AMX. */
@@ -254,70 +254,46 @@ public final class Brgemm {
         Squares.of(new int[] {Math.toIntExact(count)}, start, STEP, start, STEP);
     }
 
-    /** {@link Direct#multiply}, or the same in another type. */
-    @FunctionalInterface
-    private interface Product {
-
-        void multiply(
-                long m,
-                long n,
-                long k,
-                long strideOfA,
-                long strideOfB,
-                long strideOfC,
-                boolean add,
-                long a,
-                long b,
-                long c,
-                boolean inPairs);
-    }
-
     /**
-     * The product of factors of one type.
+     * Computes {@code target = left right}, or {@code target += left right}.
      *
-     * @param product the function
-     * @param bytes the bytes of an element of that type
-     * @param mostRows rows of a call. A thread keeps a compiled kernel for each shape that it has
-     *     seen: of these rows, and of the powers of two below, which the rest is divided into
-     * @param packed whether the right factor is in pairs of rows
+     * @param packed whether the factors are in bfloat16, and the right one is in pairs of rows
+     * @param left the left factor, [m, k], its rows contiguous
+     * @param right the right factor, [k, n], its rows contiguous; if packed [k/2, n, 2]
+     * @param target where the product goes, float32 [m, n], its rows contiguous
+     * @param add whether it is added to what is there
+     * @param isNear whether the target has just been read
      */
-    private record Kernel(Product product, int bytes, long mostRows, boolean packed) {
-
-        /**
-         * Computes {@code target = left right}, or {@code target += left right}.
-         *
-         * @param left the left factor, [m, k], its rows contiguous
-         * @param right the right factor, [k, n], its rows contiguous; if packed [k/2, n, 2]
-         * @param target where the product goes, float32 [m, n], its rows contiguous
-         * @param add whether it is added to what is there
-         * @param isNear whether the target has just been read
-         */
-        void run(Tensor left, Tensor right, Tensor target, boolean add, boolean isNear) {
-            long rows = left.size(0);
-            long inner = left.size(1);
-            long columns = right.size(1);
-            long ofLeft = rows > 1 ? left.stride(0) : inner;
-            long ofTarget = rows > 1 ? target.stride(0) : columns;
-            long from = left.data_ptr().address();
-            long to = target.data_ptr().address();
-            long factor = right.data_ptr().address();
-            long ofRight = packed ? columns : right.stride(0);
-            boolean farTarget = add && !isNear && isFar(target);
-            boolean farLeft = (farTarget || !FORESEES_LEFT) && isFar(left);
-            long most = farLeft || farTarget ? Math.min(mostRows, PREFETCHED_ROWS) : mostRows;
-            for (long done = 0, part; done < rows; done += part) {
-                part = Math.min(most, Long.highestOneBit(rows - done));
-                long ofRows = from + done * ofLeft * bytes;
-                long into = to + done * ofTarget * Float.BYTES;
-                if (farLeft) {
-                    prefetch(ofRows, ((part - 1) * ofLeft + inner) * bytes / Float.BYTES);
-                }
-                if (farTarget) {
-                    prefetch(into, (part - 1) * ofTarget + columns);
-                }
-                product.multiply(
-                        part, columns, inner, ofLeft, ofRight, ofTarget, add, ofRows, factor, into,
-                        packed);
+    private static void run(
+            boolean packed, Tensor left, Tensor right, Tensor target, boolean add, boolean isNear) {
+        long bytes = packed ? Short.BYTES : Float.BYTES;
+        long mostRows = packed ? PACKED_ROWS : ROWS;
+        long rows = left.size(0);
+        long k = left.size(1);
+        long n = right.size(1);
+        long ofLeft = rows > 1 ? left.stride(0) : k;
+        long ofRight = packed ? n : right.stride(0);
+        long ofTarget = rows > 1 ? target.stride(0) : n;
+        long from = left.data_ptr().address();
+        long to = target.data_ptr().address();
+        long factor = right.data_ptr().address();
+        boolean farTarget = add && !isNear && isFar(target);
+        boolean farLeft = (farTarget || !FORESEES_LEFT) && isFar(left);
+        long most = farLeft || farTarget ? Math.min(mostRows, PREFETCHED_ROWS) : mostRows;
+        for (long done = 0, m; done < rows; done += m) {
+            m = Math.min(most, Long.highestOneBit(rows - done));
+            long a = from + done * ofLeft * bytes;
+            long c = to + done * ofTarget * Float.BYTES;
+            if (farLeft) {
+                prefetch(a, ((m - 1) * ofLeft + k) * bytes / Float.BYTES);
+            }
+            if (farTarget) {
+                prefetch(c, (m - 1) * ofTarget + n);
+            }
+            if (packed) {
+                InBFloat16.multiply(m, n, k, ofLeft, ofRight, ofTarget, add, a, factor, c, true);
+            } else {
+                Direct.multiply(m, n, k, ofLeft, ofRight, ofTarget, add, a, factor, c, false);
             }
         }
     }

@@ -89,7 +89,12 @@ public final class DropoutMask {
             mask = like.getManager().create(like.getShape(), DataType.FLOAT32, Device.cpu());
             fill(mask, key, rate, kept, part);
         }
-        return single ? mask : replace(mask, converted(mask, type, rate));
+        if (single) {
+            return mask;
+        }
+        try (mask) {
+            return converted(mask, type, rate);
+        }
     }
 
     /** Computes a mask by operations on its device, float32 in the shape of an array. */
@@ -147,13 +152,6 @@ public final class DropoutMask {
      */
     public static long key(long seed, long count) {
         return mix(mix(seed) + (count + 1) * GAMMA);
-    }
-
-    private static NDArray replace(NDArray old, NDArray array) {
-        if (array != old) {
-            old.close();
-        }
-        return array;
     }
 
     private static void fill(NDArray mask, long key, float rate, float kept, Part part) {

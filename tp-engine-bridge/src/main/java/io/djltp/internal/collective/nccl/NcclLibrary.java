@@ -1,6 +1,7 @@
 package io.djltp.internal.collective.nccl;
 
 import io.djltp.collective.CollectiveException;
+import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.cuda.global.cudart;
 import org.bytedeco.cuda.global.nccl;
@@ -32,7 +33,6 @@ public final class NcclLibrary {
 
     private static final Logger logger = LoggerFactory.getLogger(NcclLibrary.class);
 
-    private static final String MEMORY_LIMIT = "org.bytedeco.javacpp.maxPhysicalBytes";
     private static final Pattern MISSING =
             Pattern.compile("(lib(?:nccl|cudart|cuda)\\.so[.0-9]*): cannot open");
     private static final int DRIVER_NAME_LENGTH = 256;
@@ -61,10 +61,7 @@ public final class NcclLibrary {
     }
 
     private static @Nullable String tryLoad() {
-        // JavaCPP would give up above four times the Java heap, and ask the system at every pointer
-        if (System.getProperty(MEMORY_LIMIT) == null) {
-            System.setProperty(MEMORY_LIMIT, "0");
-        }
+        LibTorch.liftMemoryLimit();
         try {
             Loader.load(cudart.class);
             Loader.load(nccl.class);
