@@ -1,5 +1,7 @@
 package io.djltp.cut;
 
+import io.djltp.testing.Refusals;
+
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -82,8 +84,7 @@ public class CutTest {
     }
 
     private static void assertRefused(String message, Assert.ThrowingRunnable cut) {
-        Assert.assertEquals(
-                Assert.expectThrows(IllegalArgumentException.class, cut).getMessage(), message);
+        Assert.assertEquals(Refusals.throwsArgument(cut), message);
     }
 
     @Test

@@ -88,7 +88,7 @@ public class DoorTest {
         for (int i = 0; i < 3; i++) {
             Assert.expectThrows(
                     IOException.class,
-                    () -> FakeMember.connect(port, "x".getBytes(StandardCharsets.UTF_8)));
+                    () -> new FakeMember(port, "x".getBytes(StandardCharsets.UTF_8)));
         }
         while (door.wrongKeys() < 3) {
             TimeUnit.MILLISECONDS.sleep(1); // the member knows it first
@@ -110,8 +110,8 @@ public class DoorTest {
     public void whoIsTooSlowIsDropped(byte[] said) throws Exception {
         long start = System.nanoTime();
         try (SocketChannel slow = connect();
-                FakeMember silent = FakeMember.connect(port, SECRET);
-                FakeMember half = FakeMember.connect(port, SECRET)) {
+                FakeMember silent = new FakeMember(port, SECRET);
+                FakeMember half = new FakeMember(port, SECRET)) {
             slow.write(ByteBuffer.wrap(said));
             half.write(new byte[] {0, 0, 1, 0, 0, 0});
             comeIn();
@@ -122,10 +122,7 @@ public class DoorTest {
         }
         double seconds = (System.nanoTime() - start) / 1e9;
         Assert.assertTrue(seconds > 4.9 && seconds < 10, "" + seconds);
-        while (door.strangers() < 3) {
-            TimeUnit.MILLISECONDS.sleep(1); // the other side knows it first
-        }
-        Assert.assertEquals(door.strangers(), 3);
+        awaitStrangers(3);
     }
 
     @Test(timeOut = 30_000)
@@ -138,10 +135,7 @@ public class DoorTest {
             for (SocketChannel channel : silent.subList(0, 10)) {
                 Assert.assertTrue(isClosed(channel));
             }
-            while (door.strangers() < 10) {
-                TimeUnit.MILLISECONDS.sleep(1); // the other side knows it first
-            }
-            Assert.assertEquals(door.strangers(), 10);
+            awaitStrangers(10);
             comeIn();
         } finally {
             for (SocketChannel channel : silent) {
@@ -151,10 +145,17 @@ public class DoorTest {
     }
 
     private void comeIn() throws Exception {
-        try (FakeMember member = FakeMember.connect(port, SECRET)) {
+        try (FakeMember member = new FakeMember(port, SECRET)) {
             member.write(new Message(Message.Type.HELLO, HELLO).encode());
             Assert.assertEquals(members.poll(5, TimeUnit.SECONDS), HELLO);
         }
+    }
+
+    private void awaitStrangers(int count) throws InterruptedException {
+        while (door.strangers() < count) {
+            TimeUnit.MILLISECONDS.sleep(1); // the other side knows it first
+        }
+        Assert.assertEquals(door.strangers(), count);
     }
 
     private SocketChannel connect() throws IOException {

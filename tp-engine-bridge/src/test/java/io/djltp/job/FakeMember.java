@@ -14,17 +14,13 @@ final class FakeMember implements AutoCloseable {
     private final Socket socket;
     private final TlsClientProtocol protocol;
 
-    private FakeMember(int port, byte[] secret) throws IOException {
+    /** Connects to the master of a job with a secret, and says nothing. */
+    FakeMember(int port, byte[] secret) throws IOException {
         socket = new Socket(Jobs.LOOPBACK, port);
         socket.setTcpNoDelay(true);
         protocol = new TlsClientProtocol(socket.getInputStream(), socket.getOutputStream());
         JobTls tls = new JobTls(secret, "");
         protocol.connect(tls.new Client());
-    }
-
-    /** Connects to the master of a job with a secret, and says nothing. */
-    static FakeMember connect(int port, byte[] secret) throws IOException {
-        return new FakeMember(port, secret);
     }
 
     /** Connects to the master of a job that was given no secret, and says who comes. */

@@ -67,6 +67,6 @@ public class JobOptionsTest {
     }
 
     private static void fails(Assert.ThrowingRunnable task, String pattern) {
-        Jobs.assertMatches(Assert.expectThrows(IllegalArgumentException.class, task), pattern);
+        Jobs.assertThrows(IllegalArgumentException.class, pattern, task);
     }
 }

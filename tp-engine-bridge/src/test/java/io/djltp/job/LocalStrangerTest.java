@@ -1,5 +1,7 @@
 package io.djltp.job;
 
+import ai.djl.util.Utils;
+
 import io.djltp.collective.ForkedJvm;
 import io.djltp.job.Jobs.Meeting;
 
@@ -16,7 +18,6 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
-import java.util.Comparator;
 import java.util.stream.Stream;
 
 /** Another user of the machine does not take the seat of a process on loopback. */
@@ -59,7 +60,7 @@ public class LocalStrangerTest {
                     });
             Jobs.closeAll(meeting.jobs());
         } finally {
-            delete(folder);
+            Utils.deleteQuietly(folder);
         }
     }
 
@@ -100,14 +101,6 @@ public class LocalStrangerTest {
                 Files.createDirectories(copy.getParent());
                 // every package has a package-info
                 Files.copy(file, copy, StandardCopyOption.REPLACE_EXISTING);
-            }
-        }
-    }
-
-    private static void delete(Path folder) throws IOException {
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
             }
         }
     }

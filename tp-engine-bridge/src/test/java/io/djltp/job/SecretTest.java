@@ -4,14 +4,13 @@ import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
 import io.djltp.internal.sockets.RankSockets;
 import io.djltp.job.Jobs.Meeting;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.SkipException;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.ByteArrayOutputStream;
-import java.io.PrintStream;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
@@ -126,15 +125,8 @@ public class SecretTest {
         }
         for (String others : List.of("------", "r-----", "---r--")) {
             Files.setPosixFilePermissions(file, PosixFilePermissions.fromString("rw-" + others));
-            PrintStream before = System.err;
-            ByteArrayOutputStream logged = new ByteArrayOutputStream();
-            System.setErr(new PrintStream(logged, true, StandardCharsets.UTF_8));
-            try {
-                Jobs.options(2).optEnvironment(Map.of("TP_SECRET_FILE", file.toString())).build();
-            } finally {
-                System.setErr(before);
-            }
-            String log = logged.toString(StandardCharsets.UTF_8);
+            Map<String, String> environment = Map.of("TP_SECRET_FILE", file.toString());
+            String log = Refusals.logged(() -> Jobs.options(2).optEnvironment(environment).build());
             String warning = file + " of TP_SECRET_FILE (rw-" + others + "): chmod 600";
             Assert.assertEquals(log.contains(warning), others.contains("r"), log);
         }

@@ -9,6 +9,7 @@ import io.djltp.environment.LaunchEnvironment;
 import io.djltp.internal.collective.nccl.NcclDouble;
 import io.djltp.job.Job;
 import io.djltp.job.JobOptions;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -34,10 +35,8 @@ public class BackendTest {
             Assert.assertSame(Backend.of(backend.getName()), backend);
             Assert.assertSame(Backend.of(backend.getName().toUpperCase()), backend);
         }
-        IllegalArgumentException refusal =
-                Assert.expectThrows(IllegalArgumentException.class, () -> Backend.of("gloo"));
         Assert.assertEquals(
-                refusal.getMessage(),
+                Refusals.throwsArgument(() -> Backend.of("gloo")),
                 "There is no backend 'gloo': choose one of auto, local, tcp, nccl");
     }
 
@@ -60,11 +59,8 @@ public class BackendTest {
             Assert.assertSame(Backend.AUTO.choose(CPUS, null), Backend.TCP);
             Assert.assertSame(Backend.LOCAL.choose(CPUS, null), Backend.LOCAL);
             System.setProperty("io.djltp.backend", "gloo");
-            IllegalArgumentException refusal =
-                    Assert.expectThrows(
-                            IllegalArgumentException.class, () -> Backend.AUTO.choose(CPUS, null));
             Assert.assertEquals(
-                    refusal.getMessage(),
+                    Refusals.throwsArgument(() -> Backend.AUTO.choose(CPUS, null)),
                     "The system property io.djltp.backend: There is no backend 'gloo': choose one"
                             + " of auto, local, tcp, nccl");
         } finally {
@@ -92,11 +88,9 @@ public class BackendTest {
     private static void assertRefused(Backend backend, List<Device> devices, String reason) {
         String obstacle = backend.whyNot(devices, null).orElse("nothing");
         Assert.assertTrue(obstacle.startsWith(reason), obstacle);
-        IllegalArgumentException refusal =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> backend.connect(devices, null, RankThreads.TIMEOUT));
-        Assert.assertEquals(refusal.getMessage(), obstacle);
+        Assert.assertEquals(
+                Refusals.throwsArgument(() -> backend.connect(devices, null, RankThreads.TIMEOUT)),
+                obstacle);
     }
 
     /** Returns the backends that connect the threads of one process on the CPU. */

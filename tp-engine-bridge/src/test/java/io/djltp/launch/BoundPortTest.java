@@ -1,5 +1,7 @@
 package io.djltp.launch;
 
+import ai.djl.util.Utils;
+
 import io.djltp.collective.ForkedJvm;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
@@ -35,8 +37,7 @@ public class BoundPortTest {
                 Assert.assertEquals(result.output().lines().toList(), List.of("10", "12"));
             }
         } finally {
-            Files.deleteIfExists(Path.of(file));
-            Files.delete(folder);
+            Utils.deleteQuietly(folder);
         }
     }
 

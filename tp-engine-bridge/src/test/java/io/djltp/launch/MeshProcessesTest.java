@@ -1,13 +1,12 @@
 package io.djltp.launch;
 
 import io.djltp.collective.ForkedJvm;
-import io.djltp.environment.MasterPort;
 import io.djltp.internal.collective.nccl.NcclDouble;
+import io.djltp.job.Jobs;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.nio.channels.ServerSocketChannel;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -26,7 +25,7 @@ public class MeshProcessesTest {
     }
 
     private static void run(int processes, int ranks, String... arguments) throws Exception {
-        String port = freePort();
+        String port = "" + Jobs.freePort();
         List<CompletableFuture<ForkedJvm.Result>> running = new ArrayList<>();
         for (int i = 0; i < processes; i++) {
             ForkedJvm jvm =
@@ -56,12 +55,6 @@ public class MeshProcessesTest {
                                         && failure.endsWith("it has lost its data"),
                         failure);
             }
-        }
-    }
-
-    private static String freePort() throws Exception {
-        try (ServerSocketChannel channel = MasterPort.bindEphemeral("127.0.0.1")) {
-            return "" + MasterPort.getPort(channel);
         }
     }
 }

@@ -56,8 +56,7 @@ public class NativeAllocatorTest {
     }
 
     private static String probe(String way) throws Exception {
-        String output = new ForkedJvm().succeed(AllocatorProbe.class, way);
-        return output;
+        return new ForkedJvm().succeed(AllocatorProbe.class, way);
     }
 
     private static int number(String output, String name) {

@@ -23,10 +23,8 @@ public class PrecisionTest {
         for (Precision each : Precision.values()) {
             Assert.assertSame(Precision.of(each.toString()), each);
         }
-        IllegalArgumentException error =
-                Assert.expectThrows(IllegalArgumentException.class, () -> Precision.of("bf16"));
         Assert.assertEquals(
-                error.getMessage(),
+                Refusals.throwsArgument(() -> Precision.of("bf16")),
                 "The precision must be one of float32, bfloat16, tf32, float16, not bf16");
     }
 

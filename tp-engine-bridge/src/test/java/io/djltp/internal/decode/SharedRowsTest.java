@@ -3,6 +3,7 @@ package io.djltp.internal.decode;
 import io.djltp.collective.CollectiveException;
 import io.djltp.collective.Communicator;
 import io.djltp.internal.collective.local.LocalCommunicator;
+import io.djltp.job.Jobs;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -12,11 +13,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.Callable;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.ExecutorService;
-import java.util.concurrent.Executors;
-import java.util.concurrent.Future;
-import java.util.concurrent.TimeUnit;
 
 public class SharedRowsTest {
 
@@ -37,7 +33,7 @@ public class SharedRowsTest {
             int rank = i;
             tasks.add(() -> meet(new RankRows(group.get(rank), shared, MANY, 10), rank, ranks));
         }
-        List<float[][]> all = run(tasks);
+        List<float[][]> all = Jobs.results(tasks);
         for (float[][] each : all) {
             Assert.assertEquals(each, all.get(0));
         }
@@ -93,24 +89,9 @@ public class SharedRowsTest {
                             shared.fail(cause);
                             return null;
                         });
-        ExecutionException e = Assert.expectThrows(ExecutionException.class, () -> run(tasks));
-        Assert.assertTrue(e.getCause() instanceof CollectiveException, "" + e.getCause());
-        Assert.assertSame(e.getCause().getCause(), cause);
+        CollectiveException e =
+                Assert.expectThrows(CollectiveException.class, () -> Jobs.results(tasks));
+        Assert.assertSame(e.getCause(), cause);
         group.forEach(Communicator::close);
-    }
-
-    private static <T> List<T> run(List<Callable<T>> tasks) throws Exception {
-        ExecutorService threads = Executors.newFixedThreadPool(tasks.size());
-        try {
-            List<Future<T>> futures = new ArrayList<>();
-            tasks.forEach(task -> futures.add(threads.submit(task)));
-            List<T> results = new ArrayList<>();
-            for (Future<T> future : futures) {
-                results.add(future.get(50, TimeUnit.SECONDS));
-            }
-            return results;
-        } finally {
-            threads.shutdownNow();
-        }
     }
 }

@@ -1,5 +1,7 @@
 package io.djltp.internal.environment;
 
+import ai.djl.util.Utils;
+
 import io.djltp.job.Jobs;
 
 import org.testng.Assert;
@@ -14,7 +16,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
-import java.util.Comparator;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -32,12 +33,8 @@ public class LocalSecretTest {
     }
 
     @AfterMethod
-    public void deleteFolder() throws IOException {
-        try (Stream<Path> files = Files.walk(parent)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    public void deleteFolder() {
+        Utils.deleteQuietly(parent);
     }
 
     @Test(timeOut = 30_000)
@@ -87,14 +84,13 @@ public class LocalSecretTest {
             bad = parent.resolve("no-home").resolve(".djltp");
         }
         Path folder = bad;
-        IllegalArgumentException e =
-                Assert.expectThrows(IllegalArgumentException.class, () -> JobSecret.in(folder));
-        Jobs.assertMatches(
-                e,
+        Jobs.assertThrows(
+                IllegalArgumentException.class,
                 "The processes of a job on loopback know each other by a file that only this user"
                         + " can read, and there is none \\(.*\\Q"
                         + reason
-                        + "\\E.*\\): set TP_SECRET to the same long random text on all processes");
+                        + "\\E.*\\): set TP_SECRET to the same long random text on all processes",
+                () -> JobSecret.in(folder));
         byte[] there = JobSecret.in(bad, good);
         Assert.assertEquals(JobSecret.in(good), there);
     }

@@ -6,6 +6,7 @@ import io.djltp.head.Reduction;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.update.ReferenceUpdate;
 import io.djltp.testing.NeededArithmetic;
+import io.djltp.testing.Refusals;
 import io.djltp.torch.Emulated;
 import io.djltp.torch.Precision;
 
@@ -210,10 +211,7 @@ public class Float16HeadTest extends RoundedHeadTest {
         data.weight[50] = weight;
         data.bias[16] = 5000; // the class of that weight
         data.bias[17] = 9000;
-        Exception error = Assert.expectThrows(Exception.class, () -> step(data, FLOAT16, PLAIN, 1));
-        Throwable cause = error instanceof ArithmeticException ? error : error.getCause();
-        Assert.assertTrue(cause instanceof ArithmeticException, "" + error);
-        Assert.assertTrue(cause.getMessage().contains("above 1,023"), cause.getMessage());
+        Refusals.assertContains(refusal(ArithmeticException.class, data), "above 1,023");
     }
 
     /** Rows whose labels are all but sure: the others of the softmax have their digits. */
@@ -258,13 +256,18 @@ public class Float16HeadTest extends RoundedHeadTest {
     public void aProcessorIsRefused() throws Exception {
         emulated.close();
         HeadReference data = new HeadReference(2, 3, 4);
+        String message = refusal(IllegalArgumentException.class, data);
+        String start =
+                "The precision float16 is arithmetic of GPUs, and the device is cpu(). It is not"
+                        + " emulated; use float32";
+        Assert.assertTrue(message.startsWith(start), message);
+    }
+
+    /** Returns what a step is refused with, by the rank or as the cause of its failure. */
+    private static String refusal(Class<? extends Exception> type, HeadReference data) {
         Exception error = Assert.expectThrows(Exception.class, () -> step(data, FLOAT16, PLAIN, 1));
-        Throwable cause = error instanceof IllegalArgumentException ? error : error.getCause();
-        Assert.assertTrue(
-                cause.getMessage()
-                        .startsWith(
-                                "The precision float16 is arithmetic of GPUs, and the device is"
-                                        + " cpu(). It is not emulated; use float32"),
-                cause.getMessage());
+        Throwable cause = type.isInstance(error) ? error : error.getCause();
+        Assert.assertTrue(type.isInstance(cause), "" + error);
+        return cause.getMessage();
     }
 }

@@ -11,6 +11,7 @@ import io.djltp.head.Margin;
 import java.util.Arrays;
 import java.util.List;
 import java.util.SplittableRandom;
+import java.util.function.DoubleSupplier;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
 
@@ -171,14 +172,19 @@ final class HeadReference {
 
     /** Returns the gradient of the loss by some of its numbers. */
     double[] differences(double[] of, LossOptions options) {
+        return differences(of, () -> loss(options));
+    }
+
+    /** Returns the gradient of a loss by numbers that it is computed from. */
+    static double[] differences(double[] of, DoubleSupplier loss) {
         double h = 1e-6;
         double[] gradient = new double[of.length];
         for (int i = 0; i < of.length; i++) {
             double kept = of[i];
             of[i] = kept + h;
-            double above = loss(options);
+            double above = loss.getAsDouble();
             of[i] = kept - h;
-            gradient[i] = (above - loss(options)) / (2 * h);
+            gradient[i] = (above - loss.getAsDouble()) / (2 * h);
             of[i] = kept;
         }
         return gradient;

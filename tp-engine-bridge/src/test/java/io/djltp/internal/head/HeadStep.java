@@ -152,7 +152,7 @@ final class HeadStep {
         return new HeadOptions(share, 9, margin, Precision.FLOAT32);
     }
 
-    private static void put(NDArray from, float[] to, List<ShardRange> own, int columns) {
+    static void put(NDArray from, float[] to, List<ShardRange> own, int columns) {
         float[] values = from.toFloatArray();
         List<ShardRange> ranges = own == null ? List.of(new ShardRange(0, to.length)) : own;
         int[] places = HeadReference.places(ranges, columns).toArray();
@@ -180,6 +180,12 @@ final class HeadStep {
         double[] bounds = new double[expected.length];
         Arrays.fill(bounds, bound);
         assertClose(actual, expected, bounds, what);
+    }
+
+    /** Compares within a part of the largest number. */
+    static void assertNear(float[] actual, double[] expected, String what) {
+        double largest = Arrays.stream(expected).map(Math::abs).max().orElse(0);
+        assertClose(actual, expected, 1e-5 * largest, what);
     }
 
     static void assertClose(float[] actual, double[] expected, double[] bounds, String what) {

@@ -104,10 +104,11 @@ public class ManyLabelsHeadTest {
             Arrays.setAll(data.x, i -> (float) (data.x[i] * scale));
             double[] used = standing(share, rule.kind != null || chunk == 8);
             double loss = loss(data, rule, used);
+            DoubleSupplier lossOf = () -> loss(data, rule, used);
             double[][] expected = {
-                differences(data, data.x, rule, used),
-                differences(data, data.weight, rule, used),
-                differences(data, data.bias, rule, used)
+                HeadReference.differences(data.x, lossOf),
+                HeadReference.differences(data.weight, lossOf),
+                HeadReference.differences(data.bias, lossOf)
             };
             for (boolean inLoss :
                     rule.kind == null ? new boolean[] {false} : new boolean[] {false, true}) {
@@ -115,9 +116,9 @@ public class ManyLabelsHeadTest {
                         new HeadOptions(share, SEED, null, Precision.FLOAT32, chunk == 8, inLoss);
                 Step step = run(data, cut, rule, head, chunk);
                 Assert.assertEquals(step.loss, loss, 1e-5 * loss, "loss");
-                assertClose(step.ofFeatures, expected[0], "dX");
-                assertClose(step.ofWeight, expected[1], "dW");
-                assertClose(step.ofBias, expected[2], "db");
+                HeadStep.assertNear(step.ofFeatures, expected[0], "dX");
+                HeadStep.assertNear(step.ofWeight, expected[1], "dW");
+                HeadStep.assertNear(step.ofBias, expected[2], "db");
                 Assert.assertEquals(
                         step.evaluated,
                         loss(data, rule, standing(1, true)),
@@ -143,11 +144,6 @@ public class ManyLabelsHeadTest {
                 }
             }
         }
-    }
-
-    private static void assertClose(float[] actual, double[] expected, String what) {
-        double largest = DoubleStream.of(expected).map(Math::abs).max().getAsDouble();
-        HeadStep.assertClose(actual, expected, 1e-5 * largest, what);
     }
 
     /** What a head has made of a batch. */
@@ -198,14 +194,10 @@ public class ManyLabelsHeadTest {
                         if (group.getRank() == 0) {
                             step.loss = result.value().getFloat();
                             step.evaluated = evaluated.getFloat();
-                            put(
-                                    result.gradient(),
-                                    step.ofFeatures,
-                                    List.of(new ShardRange(0, ROWS)),
-                                    FEATURES);
+                            HeadStep.put(result.gradient(), step.ofFeatures, null, 1);
                         }
-                        put(before.sub(w), step.ofWeight, own, FEATURES);
-                        put(ofBias, step.ofBias, own, 1);
+                        HeadStep.put(before.sub(w), step.ofWeight, own, FEATURES);
+                        HeadStep.put(ofBias, step.ofBias, own, 1);
                     }
                 });
         return step;
@@ -214,12 +206,6 @@ public class ManyLabelsHeadTest {
     private static NDArray labels(NDManager manager) {
         long[] all = Arrays.stream(LABELS).flatMapToLong(LongStream::of).toArray();
         return manager.create(all, new Shape(ROWS, LABELS[0].length));
-    }
-
-    private static void put(NDArray from, float[] to, List<ShardRange> own, int columns) {
-        float[] values = from.toFloatArray();
-        int[] places = HeadReference.places(own, columns).toArray();
-        IntStream.range(0, values.length).forEach(i -> to[places[i]] = values[i]);
     }
 
     /** Returns how many classes each class of a step stands for, 0 of those that are not drawn. */
@@ -302,21 +288,5 @@ public class ManyLabelsHeadTest {
             sum += weight * loss;
         }
         return sum;
-    }
-
-    private static double[] differences(
-            HeadReference data, double[] of, Rule rule, double[] standing) {
-        double h = 1e-6;
-        DoubleSupplier loss = () -> loss(data, rule, standing);
-        double[] gradient = new double[of.length];
-        for (int i = 0; i < of.length; i++) {
-            double kept = of[i];
-            of[i] = kept + h;
-            double above = loss.getAsDouble();
-            of[i] = kept - h;
-            gradient[i] = (above - loss.getAsDouble()) / (2 * h);
-            of[i] = kept;
-        }
-        return gradient;
     }
 }

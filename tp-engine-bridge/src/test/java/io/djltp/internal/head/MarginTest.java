@@ -1,6 +1,7 @@
 package io.djltp.internal.head;
 
 import io.djltp.head.Margin;
+import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -89,9 +90,7 @@ public class MarginTest {
 
     @Test(dataProvider = "bad")
     public void badValuesAreRefused(float scale, float m1, float m2, float m3, String name) {
-        IllegalArgumentException e =
-                Assert.expectThrows(
-                        IllegalArgumentException.class, () -> Margin.combined(scale, m1, m2, m3));
-        Assert.assertTrue(e.getMessage().startsWith("The " + name + " of a margin"), name);
+        String message = Refusals.throwsArgument(() -> Margin.combined(scale, m1, m2, m3));
+        Assert.assertTrue(message.startsWith("The " + name + " of a margin"), name);
     }
 }

@@ -182,12 +182,8 @@ public class RoundedHeadTest {
 
     @Test(timeOut = 60_000)
     public void whatIsNotThereIsRefused() throws Exception {
-        IllegalArgumentException refused =
-                Assert.expectThrows(
-                        IllegalArgumentException.class,
-                        () -> new HeadOptions(1, 0, null, Precision.TF32));
         Assert.assertEquals(
-                refused.getMessage(),
+                Refusals.throwsArgument(() -> new HeadOptions(1, 0, null, Precision.TF32)),
                 "A fused head cannot choose tf32 for itself: libtorch has one setting of it for the"
                         + " process, Float32Products.set. Use float32, bfloat16 or float16");
         try (NDManager manager = NDManager.newBaseManager();

@@ -73,10 +73,10 @@ public class SampledHeadTest {
         HeadStep step = HeadStep.updated(data, way, HeadStep.of(share, margin), options);
         double loss = data.loss(options);
         Assert.assertEquals(step.loss, loss, 1e-5 * loss);
-        assertClose(step.ofFeatures, data.differences(data.x, options), "dX");
-        assertClose(step.ofWeight, data.differences(data.weight, options), "dW");
+        HeadStep.assertNear(step.ofFeatures, data.differences(data.x, options), "dX");
+        HeadStep.assertNear(step.ofWeight, data.differences(data.weight, options), "dW");
         if (margin == null) {
-            assertClose(step.ofBias, data.differences(data.bias, options), "db");
+            HeadStep.assertNear(step.ofBias, data.differences(data.bias, options), "db");
         }
         for (int i = 0; i < step.ofWeight.length; i++) { // what was not drawn has not moved
             boolean used = Arrays.binarySearch(data.used, i / FEATURES) >= 0;
@@ -91,11 +91,6 @@ public class SampledHeadTest {
             Arrays.fill(data.bias, 0);
         }
         return data;
-    }
-
-    private static void assertClose(float[] actual, double[] expected, String what) {
-        double largest = Arrays.stream(expected).map(Math::abs).max().orElse(0);
-        HeadStep.assertClose(actual, expected, 1e-5 * largest, what);
     }
 
     /** Returns the classes of a step: those that one rank draws. */
@@ -164,7 +159,7 @@ public class SampledHeadTest {
                             }
                         }
                         double[] ofRank = HeadReference.part(data.weight, own, FEATURES);
-                        assertClose(w.toFloatArray(), ofRank, "weight");
+                        HeadStep.assertNear(w.toFloatArray(), ofRank, "weight");
                     });
         }
     }
@@ -215,8 +210,8 @@ public class SampledHeadTest {
             HeadStep.Way way = HeadStep.Way.unbiased(Cut.balanced(2, ranks));
             HeadStep step = HeadStep.updated(data, way, HeadStep.of(1, margin), HeadStep.PLAIN);
             Assert.assertEquals(step.loss, loss, 1e-6);
-            assertClose(step.ofFeatures, byX, "dX");
-            assertClose(step.ofWeight, byWeight, "dW");
+            HeadStep.assertNear(step.ofFeatures, byX, "dX");
+            HeadStep.assertNear(step.ofWeight, byWeight, "dW");
         }
     }
 

@@ -3,6 +3,7 @@ package io.djltp.internal.libtorch;
 import ai.djl.engine.Engine;
 import ai.djl.engine.EngineException;
 import ai.djl.pytorch.jni.LibUtils;
+import ai.djl.util.Utils;
 
 import io.djltp.collective.ForkedJvm;
 import io.djltp.internal.torch.OtherEngineProvider;
@@ -129,10 +130,7 @@ public class LibTorchTest {
                     .environment("DJL_DEFAULT_ENGINE", "PyTorch")
                     .succeed(LibTorchProbe.class, "load");
         } finally {
-            Files.delete(file);
-            Files.delete(services);
-            Files.delete(services.getParent());
-            Files.delete(folder);
+            Utils.deleteQuietly(folder);
         }
     }
 

@@ -1,6 +1,7 @@
 package io.djltp.internal.libtorch;
 
 import ai.djl.pytorch.jni.LibUtils;
+import ai.djl.util.Utils;
 
 import io.djltp.collective.ForkedJvm;
 
@@ -15,7 +16,6 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.Comparator;
 import java.util.List;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -39,12 +39,8 @@ public class PresetLibrariesTest {
     }
 
     @AfterMethod(alwaysRun = true)
-    public void delete() throws IOException {
-        try (Stream<Path> files = Files.walk(folder)) {
-            for (Path file : files.sorted(Comparator.reverseOrder()).toList()) {
-                Files.delete(file);
-            }
-        }
+    public void delete() {
+        Utils.deleteQuietly(folder);
     }
 
     @Test(timeOut = 90_000)

@@ -139,9 +139,9 @@ public class AutogradTest extends RecordedTest {
 
     @Test
     public void noThreadAtAllIsRefused() {
-        IllegalArgumentException e =
-                Assert.expectThrows(IllegalArgumentException.class, () -> Autograd.setThreads(0));
-        Assert.assertEquals(e.getMessage(), "The number of threads must be 1 or more, not 0");
+        Assert.assertEquals(
+                Refusals.throwsArgument(() -> Autograd.setThreads(0)),
+                "The number of threads must be 1 or more, not 0");
     }
 
     /** Scopes may lie in each other, and in a thread that is set so anyway. */

@@ -80,20 +80,20 @@ public class OpenMpTeamTest {
         Autograd.setThreads(THREADS);
         AtomicIntegerArray ended = new AtomicIntegerArray(3);
         IllegalStateException wanted = new IllegalStateException("task 1");
-        try {
-            team.run(
-                    THREADS,
-                    i -> {
-                        if (i == 1) {
-                            throw wanted;
-                        }
-                        sleep();
-                        ended.set(i, 1);
-                    });
-            Assert.fail("no exception");
-        } catch (IllegalStateException e) {
-            Assert.assertSame(e, wanted);
-        }
+        IllegalStateException thrown =
+                Assert.expectThrows(
+                        IllegalStateException.class,
+                        () ->
+                                team.run(
+                                        THREADS,
+                                        i -> {
+                                            if (i == 1) {
+                                                throw wanted;
+                                            }
+                                            sleep();
+                                            ended.set(i, 1);
+                                        }));
+        Assert.assertSame(thrown, wanted);
         Assert.assertEquals(ended.get(0) + ended.get(2), 2);
         team.run(THREADS, i -> ended.incrementAndGet(i)); // and it goes on
         Assert.assertEquals(ended.get(1), 1);

@@ -1,5 +1,7 @@
 package io.djltp.internal.collective.nccl;
 
+import ai.djl.util.Utils;
+
 import io.djltp.collective.ForkedJvm;
 
 import org.testng.Assert;
@@ -85,25 +87,13 @@ public class NcclProcessesTest {
                 meeting.toString(),
                 "" + (i == processes - 1 ? late : 0)
             };
-            running.add(
-                    CompletableFuture.supplyAsync(
-                            () -> {
-                                try {
-                                    return new ForkedJvm().run(NcclProcess.class, arguments);
-                                } catch (Exception e) {
-                                    throw new IllegalStateException(e);
-                                }
-                            },
-                            task -> new Thread(task).start()));
+            running.add(new ForkedJvm().start(NcclProcess.class, arguments));
         }
         List<ForkedJvm.Result> results = new ArrayList<>();
         for (CompletableFuture<ForkedJvm.Result> future : running) {
             results.add(future.get());
         }
-        for (String name : meeting.toFile().list()) {
-            Files.delete(meeting.resolve(name));
-        }
-        Files.delete(meeting);
+        Utils.deleteQuietly(meeting);
         try (Stream<Path> files = Files.list(Path.of("/dev/shm"))) {
             String own = "tp-nccl-double-" + id.substring(32, 64);
             Assert.assertTrue(files.noneMatch(f -> f.getFileName().toString().startsWith(own)));
