@@ -1,5 +1,8 @@
 package io.djltp.plan;
 
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
@@ -235,51 +238,51 @@ public class PlanErrorsTest {
             {
                 own,
                 Plan.of("up.*", Style.column()),
-                PlanCase.TENSOR_2,
+                TENSOR_2,
                 "ColumnParallelLinear (13, 6)|optGatherOutput(true)"
             },
             {
                 own,
                 Plan.of("down.*", Style.row()),
-                PlanCase.TENSOR_2,
+                TENSOR_2,
                 "RowParallelLinear|optInputIsParallel(false)"
             },
-            {own, Plan.of("out", Style.column()), PlanCase.TENSOR_2, "slice|optGatherOutput(true)"},
+            {own, Plan.of("out", Style.column()), TENSOR_2, "slice|optGatherOutput(true)"},
             {
                 pair,
                 Plan.of("01Linear", Style.column()),
-                PlanCase.TENSOR_2,
+                TENSOR_2,
                 "ColumnParallelLinear (4, 6)|optGatherOutput(true)|RowParallelLinear"
             },
             {
                 normed,
                 Plan.of("03Linear", Style.column()),
-                PlanCase.TENSOR_2,
+                TENSOR_2,
                 "layerNorm does not commute|optGatherOutput(true)"
             },
             {
                 pair,
                 Plan.of("03Linear", Style.row()),
-                PlanCase.TENSOR_2,
+                TENSOR_2,
                 "RowParallelLinear|(5, 4)|optInputIsParallel(false)"
             },
             // a sum over the features of a slice is a summand on each rank, which nobody adds up
             {
                 summed,
                 Plan.of("01Linear", Style.column()),
-                PlanCase.TENSOR_2,
+                TENSOR_2,
                 "ColumnParallelLinear|optGatherOutput(true)"
             },
             // of slices of both, one after another, a rank's part is none of the whole
             {
                 concatenated,
                 PlansEqualDjlTest.SIDE_BY_SIDE,
-                PlanCase.TENSOR_2,
+                TENSOR_2,
                 "ColumnParallelLinear|optGatherOutput"
             },
             // the user of a plan has built no layer: what is missing is a style
-            {two, Plan.auto(), PlanCase.MIXED_2, gathers + "|mesh"},
-            {two, tooLate, PlanCase.MIXED_2, gathers + "|(3, 6)"},
+            {two, Plan.auto(), MIXED_2, gathers + "|mesh"},
+            {two, tooLate, MIXED_2, gathers + "|(3, 6)"},
         };
     }
 
@@ -307,7 +310,7 @@ public class PlanErrorsTest {
                         },
                         Loss::softmaxCrossEntropyLoss,
                         PlannedNetworks.numbers(4, PlannedNetworks.LENGTH, 12))
-                .assertRefused(PlanCase.MIXED_2, false, "MIXED mode", "a mesh with an axis for");
+                .assertRefused(MIXED_2, false, "MIXED mode", "a mesh with an axis for");
     }
 
     /** The encoder of DJL's BERT has no form with cut tokens. */
@@ -329,7 +332,7 @@ public class PlanErrorsTest {
                                     new NDList(TrainingRun.random(manager, 9 + step, 2, 4, 6))
                                 })
                 .assertRefused(
-                        PlanCase.TENSOR_2,
+                        TENSOR_2,
                         "gets this rank's tokens, (2, 2, 6), of a sequence-parallel region, and"
                                 + " needs all",
                         "SequenceGather");

@@ -1,15 +1,18 @@
 package io.djltp.plan;
 
-import static io.djltp.plan.PlanCase.DATA_2;
-import static io.djltp.plan.PlanCase.MESH;
-import static io.djltp.plan.PlanCase.MIXED_2;
-import static io.djltp.plan.PlanCase.MIXED_3;
-import static io.djltp.plan.PlanCase.TENSOR_2;
-import static io.djltp.plan.PlanCase.TENSOR_3;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.DATA_3;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.MIXED_2;
+import static io.djltp.testing.TrainerKind.MIXED_3;
+import static io.djltp.testing.TrainerKind.TENSOR_1;
+import static io.djltp.testing.TrainerKind.TENSOR_2;
+import static io.djltp.testing.TrainerKind.TENSOR_3;
+import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
@@ -21,11 +24,10 @@ import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network;
 import io.djltp.testing.Network.Batches;
-import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -43,8 +45,6 @@ public class PlansEqualDjlTest {
     private static final int CLASSES = PlannedNetworks.CLASSES;
     private static final Batches ROWS = PlannedNetworks.numbers(5, 6);
     private static final Batches SENTENCES = PlannedNetworks.sentences(4);
-    private static final TrainerKind TENSOR_4 = new TrainerKind(ParallelMode.TENSOR, 4);
-    private static final TrainerKind DATA_3 = new TrainerKind(ParallelMode.DATA, 3);
     static final Plan SIDE_BY_SIDE =
             Plan.builder()
                     .add("*ParallelBlock.Linear", Style.column())
@@ -54,19 +54,15 @@ public class PlansEqualDjlTest {
     @DataProvider
     public static Object[][] models() {
         PlanCase perceptron =
-                PlanCase.of(
-                        "column and row",
-                        PlannedNetworks::perceptron,
-                        Plan.builder()
-                                .add("01Linear", Style.column().batchShardedInput())
-                                .add("03Linear", Style.row().batchShardedOutput())
-                                .build(),
-                        ROWS,
-                        TENSOR_2,
-                        DATA_2,
-                        MIXED_2,
-                        MIXED_3,
-                        MESH);
+                of(
+                                "column and row",
+                                PlannedNetworks::perceptron,
+                                Plan.builder()
+                                        .add("01Linear", Style.column().batchShardedInput())
+                                        .add("03Linear", Style.row().batchShardedOutput())
+                                        .build(),
+                                ROWS)
+                        .on(TENSOR_2, DATA_2, MIXED_2, MIXED_3, MESH_2X2);
         Tracker rate = Tracker.fixed(0.01f);
         Plan vocabulary = Plan.of("*Embedding", Style.vocabulary());
         Batches words = PlannedNetworks.wordLists(5);
@@ -97,20 +93,22 @@ public class PlansEqualDjlTest {
                         perceptron.with(
                                 () -> Optimizer.adamW().optLearningRateTracker(rate).build(), 1e-4),
                         of("vocabulary()", PlannedNetworks::words, vocabulary, words)
-                                .on(TENSOR_2, TENSOR_3, DATA_2, MIXED_2, MESH),
+                                .on(TENSOR_2, TENSOR_3, DATA_2, MIXED_2, MESH_2X2),
                         of("head()", PlannedNetworks::perceptron, head, ROWS)
-                                .on(TENSOR_2, TENSOR_3, DATA_2, MIXED_2, MIXED_3, MESH)
+                                .on(TENSOR_2, TENSOR_3, DATA_2, MIXED_2, MIXED_3, MESH_2X2)
                                 .with(PlansEqualDjlTest::lossOfHead),
                         of("batchNorm()", PlannedNetworks::normed, normed, ROWS)
-                                .on(TENSOR_2, DATA_2, DATA_3, MIXED_2, MESH)
+                                .on(TENSOR_2, DATA_2, DATA_3, MIXED_2, MESH_2X2)
                                 .with(PlansEqualDjlTest::lossOfHead),
                         of("layerNorm()", PlannedNetworks::layerNormed, layerNormed, ROWS)
-                                .on(TENSOR_2, TENSOR_3, TENSOR_4, DATA_2, MIXED_2, MIXED_3, MESH),
+                                .on(
+                                        TENSOR_2, TENSOR_3, TENSOR_4, DATA_2, MIXED_2, MIXED_3,
+                                        MESH_2X2),
                         of("shared in branches", PlannedNetworks::branches, Plan.auto(), ROWS)
-                                .on(TENSOR_2, TENSOR_3, MESH),
+                                .on(TENSOR_2, TENSOR_3, MESH_2X2),
                         of("a sum", PlansEqualDjlTest::sumOfSlices, SIDE_BY_SIDE, ROWS),
                         of("attention()", PlannedNetworks::attention, attention, sequences)
-                                .on(TENSOR_2, TENSOR_3, DATA_2, MESH),
+                                .on(TENSOR_2, TENSOR_3, DATA_2, MESH_2X2),
                         of(
                                         "BERT's heads",
                                         () -> PlannedNetworks.pretraining(false),
@@ -124,13 +122,13 @@ public class PlansEqualDjlTest {
                                         PlansEqualDjlTest::custom,
                                         PlannedNetworks.residualPlan(),
                                         ROWS)
-                                .on(TENSOR_2, TENSOR_3, TENSOR_4, DATA_2, MESH))
+                                .on(TENSOR_2, TENSOR_3, TENSOR_4, DATA_2, MESH_2X2))
                 .map(each -> new Object[] {each})
                 .toArray(Object[][]::new);
     }
 
     private static PlanCase of(String name, Supplier<Block> block, Plan plan, Batches batches) {
-        return PlanCase.of(name, block, plan, batches, TENSOR_2, TENSOR_3);
+        return PlanCase.of(name, block, kind -> plan, batches);
     }
 
     private static Block sumOfSlices() {
@@ -168,7 +166,7 @@ public class PlansEqualDjlTest {
         PlanCase nano =
                 of("BERT nano", () -> bert(BertBlock.builder().nano()), Plan.auto(), SENTENCES)
                         .with(() -> Configs.sgd(0.001f), 1e-5);
-        nano.train(TENSOR_3).assertSame("BERT nano", nano.train(TrainerKind.PLAIN), 1e-5);
+        nano.on(TENSOR_3).assertTrainedAsByDjl();
     }
 
     @Test(timeOut = 60_000)
@@ -180,23 +178,25 @@ public class PlansEqualDjlTest {
                         },
                         Loss::l2Loss,
                         Network.regression(4, 6, 3))
-                .assertEqual(TENSOR_2, TENSOR_3, MESH);
+                .assertEqual(TENSOR_2, TENSOR_3, MESH_2X2);
     }
 
     /** DJL draws other masks: what is the same on any number of ranks is that of one. */
     @Test(timeOut = 120_000)
     public void dropoutIsTheSameOnAnyNumberOfRanks() {
-        PlanCase dropped =
+        Network dropped =
                 of(
-                        "dropout",
-                        () ->
-                                PlannedNetworks.bert(
-                                        PlannedNetworks.small().optHiddenDropoutProbability(0.1f),
-                                        true),
-                        Plan.of("*Bert*", Style.bert()),
-                        SENTENCES);
-        PlanCase.Result one = dropped.train(new TrainerKind(ParallelMode.TENSOR, 1));
-        dropped.train(TENSOR_2).assertSame("2 ranks", one, 1e-5);
-        dropped.train(TENSOR_3).assertSame("3 ranks", one, 1e-5);
+                                "dropout",
+                                () ->
+                                        PlannedNetworks.bert(
+                                                PlannedNetworks.small()
+                                                        .optHiddenDropoutProbability(0.1f),
+                                                true),
+                                Plan.of("*Bert*", Style.bert()),
+                                SENTENCES)
+                        .network();
+        TrainingRun one = dropped.train(TENSOR_1);
+        dropped.train(TENSOR_2).assertSame(one, 1e-5, "2 ranks");
+        dropped.train(TENSOR_3).assertSame(one, 1e-5, "3 ranks");
     }
 }

@@ -2,7 +2,6 @@ package io.djltp.testing;
 
 import static io.djltp.testing.TrainerKind.PLAIN;
 
-import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -10,7 +9,6 @@ import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 import ai.djl.training.optimizer.Optimizer;
 
@@ -18,10 +16,7 @@ import io.djltp.rank.RankFailedException;
 
 import org.testng.Assert;
 
-import java.lang.reflect.Proxy;
-import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.List;
 import java.util.function.Function;
 import java.util.function.Supplier;
 
@@ -29,13 +24,13 @@ import java.util.function.Supplier;
  * A network in two forms, of plain blocks and of blocks that are cut, with a loss and data. Under
  * every trainer it has the same result as under DJL's own, or is refused before the first step.
  *
- * @param block makes the network; the argument says whether layers are to be cut
- * @param loss makes the loss; the argument is that of {@code block}
+ * @param block makes the network for a trainer; under ranks, layers are cut
+ * @param loss makes the loss; the argument says whether layers are cut
  * @param optimizer makes the optimizer
  * @param batches the batch of each step
  */
 public record Network(
-        Function<Boolean, Block> block,
+        Function<TrainerKind, Block> block,
         Function<Boolean, Loss> loss,
         Supplier<Optimizer> optimizer,
         Batches batches) {
@@ -71,13 +66,27 @@ public record Network(
     /**
      * Creates a network whose loss is the same in both forms.
      *
-     * @param block makes the network
+     * @param block makes the network; the argument says whether layers are to be cut
      * @param loss makes the loss
      * @param batches the batches
      * @return the network
      */
     public static Network of(Function<Boolean, Block> block, Supplier<Loss> loss, Batches batches) {
-        return new Network(block, cut -> loss.get(), () -> Configs.sgd(0.1f, 0.5f), batches);
+        return new Network(
+                kind -> block.apply(kind.isParallel()),
+                cut -> loss.get(),
+                () -> Configs.sgd(0.1f, 0.5f),
+                batches);
+    }
+
+    /**
+     * Returns this network with another loss.
+     *
+     * @param other makes the loss
+     * @return the network
+     */
+    public Network with(Function<Boolean, Loss> other) {
+        return new Network(block, other, optimizer, batches);
     }
 
     /**
@@ -88,14 +97,6 @@ public record Network(
      */
     public Network by(Supplier<Optimizer> rule) {
         return new Network(block, loss, rule, batches);
-    }
-
-    /** What training has shown. */
-    private static final class Result {
-        final List<Float> losses = new ArrayList<>();
-        final List<Shape> shapes = new ArrayList<>();
-        final List<float[]> outputs = new ArrayList<>(); // null where it cannot be read
-        final List<float[]> weights = new ArrayList<>();
     }
 
     /**
@@ -125,32 +126,10 @@ public record Network(
      * @param kinds the trainers
      */
     public void assertEqual(double tolerance, TrainerKind... kinds) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            Result expected = run(PLAIN, manager);
-            for (TrainerKind kind : kinds) {
-                assertSame(kind + ": ", run(kind, manager), expected, tolerance);
-            }
+        TrainingRun expected = train(PLAIN);
+        for (TrainerKind kind : kinds) {
+            train(kind).assertSame(expected, tolerance, kind + ":");
         }
-    }
-
-    private static void assertSame(String kind, Result actual, Result expected, double tolerance) {
-        ArrayAssert.assertClose(
-                ArrayAssert.floats(actual.losses),
-                ArrayAssert.floats(expected.losses),
-                tolerance,
-                kind + "losses");
-        Assert.assertEquals(actual.shapes, expected.shapes, kind + "shapes of outputs");
-        for (int i = 0; i < expected.outputs.size(); i++) {
-            if (actual.outputs.get(i) != null) { // else its loss tells
-                ArrayAssert.assertClose(
-                        actual.outputs.get(i),
-                        expected.outputs.get(i),
-                        tolerance,
-                        kind + "output " + i);
-            }
-        }
-        ArrayAssert.assertAllClose(
-                actual.weights, expected.weights, tolerance, kind + "parameter ");
     }
 
     /**
@@ -173,83 +152,62 @@ public record Network(
      * @param parts what the message must contain
      */
     public void assertRefused(TrainerKind kind, boolean evaluates, String... parts) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            Result result = new Result();
-            RuntimeException e =
-                    Assert.expectThrows(
-                            RuntimeException.class, () -> run(kind, manager, evaluates, result));
-            Throwable cause = e instanceof RankFailedException ? e.getCause() : e;
-            Assert.assertTrue(
-                    cause instanceof IllegalArgumentException
-                            || cause instanceof IllegalStateException,
-                    "" + cause);
-            Refusals.assertContains(cause.getMessage(), parts);
-            Assert.assertEquals(result.losses.size(), 0, "numbers before it was refused");
-            List<float[]> before = initialWeights(manager);
-            Assert.assertEquals(result.weights.size(), before.size());
-            for (int i = 0; i < before.size(); i++) {
-                ArrayAssert.assertBitEqual(result.weights.get(i), before.get(i), "parameter " + i);
-            }
-        }
+        TrainingRun run = new TrainingRun();
+        RuntimeException e =
+                Assert.expectThrows(
+                        RuntimeException.class, () -> train(kind, make(kind), evaluates, run));
+        Throwable cause = e instanceof RankFailedException ? e.getCause() : e;
+        Assert.assertTrue(
+                cause instanceof IllegalArgumentException || cause instanceof IllegalStateException,
+                "" + cause);
+        Refusals.assertContains(cause.getMessage(), parts);
+        Assert.assertEquals(run.getNumbers().size(), 0, "numbers before it was refused");
+        Block net = make(kind);
+        TrainingRun initial =
+                TrainingRun.of(PLAIN, net, config(true), batches.shapes(), (t, m, numbers) -> {});
+        run.assertBitEqual(initial);
     }
 
-    private List<float[]> initialWeights(NDManager manager) {
-        Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("net")) {
-            Block net = block.apply(true);
-            model.setBlock(net);
-            try (Trainer trainer = model.newTrainer(config(true))) {
-                trainer.initialize(batches.shapes());
-                return TrainingRun.weights(net);
-            }
-        }
-    }
-
-    private DefaultTrainingConfig config(boolean cut) {
+    /**
+     * Returns a new configuration.
+     *
+     * @param cut whether layers are cut
+     * @return the loss and the optimizer
+     */
+    public DefaultTrainingConfig config(boolean cut) {
         return Configs.of(loss.apply(cut), optimizer.get());
     }
 
-    private Result run(TrainerKind kind, NDManager manager) {
-        Result result = new Result();
-        run(kind, manager, true, result);
-        return result;
+    /**
+     * Trains from the weights that a fixed seed gives, with an evaluation before and after.
+     *
+     * @param kind the trainer
+     * @return the losses, the outputs of the evaluations, and the weights
+     */
+    public TrainingRun train(TrainerKind kind) {
+        TrainingRun run = new TrainingRun();
+        train(kind, make(kind), true, run);
+        return run;
     }
 
-    private void run(TrainerKind kind, NDManager manager, boolean evaluates, Result result) {
-        boolean cut = kind.isParallel();
-        Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("net")) {
-            Block net = block.apply(cut);
-            model.setBlock(net);
-            try (Trainer trainer = kind.open(model, config(cut))) {
-                trainer.initialize(batches.shapes());
-                if (evaluates) {
-                    evaluate(trainer, manager, result);
-                }
-                for (int step = 0; step < STEPS; step++) {
-                    try (NDManager scope = manager.newSubManager()) {
-                        NDList[] batch = batches.make(scope, step);
-                        result.losses.add(TrainingRun.step(trainer, batch[0], batch[1]));
+    private Block make(TrainerKind kind) {
+        Engine.getInstance().setRandomSeed(42); // of a block that is made with its weights
+        return block.apply(kind);
+    }
+
+    private void train(TrainerKind kind, Block net, boolean evaluates, TrainingRun run) {
+        run.train(
+                kind,
+                net,
+                config(kind.isParallel()),
+                batches.shapes(),
+                (trainer, manager, losses) -> {
+                    if (evaluates) {
+                        run.evaluate(trainer, batches.make(manager, STEPS));
                     }
-                }
-                evaluate(trainer, manager, result);
-            } finally {
-                result.weights.addAll(TrainingRun.weights(net));
-            }
-        }
-    }
-
-    private void evaluate(Trainer trainer, NDManager manager, Result result) {
-        try (NDManager scope = manager.newSubManager()) {
-            NDList[] batch = batches.make(scope, STEPS);
-            NDList output = trainer.evaluate(batch[0]);
-            result.losses.add(trainer.getLoss().evaluate(batch[1], output).getFloat());
-            for (NDArray array : output) {
-                result.shapes.add(array.getShape());
-                boolean standsIn = Proxy.isProxyClass(array.getClass()); // for slices of the ranks
-                result.outputs.add(standsIn ? null : ArrayAssert.floats(array));
-            }
-        }
+                    TrainingRun.steps(trainer, losses, batches, 0, STEPS);
+                    run.evaluate(trainer, batches.make(manager, STEPS));
+                });
     }
 
     /**

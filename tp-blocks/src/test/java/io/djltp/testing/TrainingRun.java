@@ -19,19 +19,25 @@ import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
 
+import java.lang.reflect.Proxy;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.SplittableRandom;
+import java.util.function.Consumer;
 
-/** What comes out of a training loop of a test's own: numbers that it noted, and the weights. */
+/** What comes out of a training: numbers that its loop noted, outputs, and the weights. */
 public final class TrainingRun {
 
     private static final int SEED = 42;
 
     private final List<Float> numbers = new ArrayList<>();
+    private final List<Output> outputs = new ArrayList<>();
     private final List<float[]> weights = new ArrayList<>();
 
-    private TrainingRun() {}
+    TrainingRun() {}
+
+    /** An output, whose values are null where they cannot be read. */
+    private record Output(Shape shape, float[] values) {}
 
     /** Returns the numbers that the loop has noted. */
     public List<Float> getNumbers() {
@@ -99,20 +105,38 @@ public final class TrainingRun {
     public static TrainingRun of(
             TrainerKind kind, Block block, TrainingConfig config, Shape[] inputs, Loop loop) {
         TrainingRun run = new TrainingRun();
+        run.train(kind, block, config, inputs, loop);
+        return run;
+    }
+
+    /** Runs a training loop; the weights are read if it fails, too. */
+    void train(TrainerKind kind, Block block, TrainingConfig config, Shape[] inputs, Loop loop) {
         Engine.getInstance().setRandomSeed(SEED);
         try (Model model = Model.newInstance("net")) {
             model.setBlock(block);
             try (Trainer trainer = kind.open(model, config, inputs);
                     NDManager manager = NDManager.newBaseManager()) {
-                loop.run(trainer, manager, run.numbers);
+                loop.run(trainer, manager, numbers);
             } catch (RuntimeException | Error e) {
                 throw e;
             } catch (Exception e) {
                 throw new AssertionError(e);
+            } finally {
+                if (block.isInitialized()) {
+                    weights.addAll(weights(block));
+                }
             }
-            run.weights.addAll(weights(block));
         }
-        return run;
+    }
+
+    /** Notes the loss and the outputs of an evaluation. */
+    void evaluate(Trainer trainer, NDList[] batch) {
+        NDList output = trainer.evaluate(batch[0]);
+        numbers.add(trainer.getLoss().evaluate(batch[1], output).getFloat());
+        for (NDArray array : output) {
+            boolean standsIn = Proxy.isProxyClass(array.getClass()); // for slices of the ranks
+            outputs.add(new Output(array.getShape(), standsIn ? null : ArrayAssert.floats(array)));
+        }
     }
 
     /**
@@ -263,13 +287,28 @@ public final class TrainingRun {
      * @param labels the labels
      * @return the loss
      */
-    @SuppressWarnings("try") // memory is kept by being open
     public static float backward(Trainer trainer, NDList data, NDList labels) {
+        return backward(trainer, data, labels, output -> {});
+    }
+
+    /**
+     * Computes the gradients of a batch.
+     *
+     * @param trainer the trainer
+     * @param data the data
+     * @param labels the labels
+     * @param between gets the output, before the backward pass
+     * @return the loss
+     */
+    @SuppressWarnings("try") // memory is kept by being open
+    public static float backward(
+            Trainer trainer, NDList data, NDList labels, Consumer<NDList> between) {
         boolean plain = !(trainer instanceof ParallelTrainer);
         try (GradientCollector collector = trainer.newGradientCollector();
                 JavaMemory memory = plain ? JavaMemory.keep() : null) {
             NDList output = trainer.forward(data, labels);
             NDArray loss = trainer.getLoss().evaluate(labels, output);
+            between.accept(output);
             collector.backward(loss);
             return loss.getFloat();
         }
@@ -329,8 +368,18 @@ public final class TrainingRun {
      * @param expected the expected run
      */
     public void assertBitEqual(TrainingRun expected) {
-        Assert.assertEquals(numbers, expected.numbers);
-        ArrayAssert.assertAllBitEqual(weights, expected.weights, "parameter");
+        assertBitEqual(expected, "");
+    }
+
+    /**
+     * Asserts that two runs have the same result to the last bit.
+     *
+     * @param expected the expected run
+     * @param what what is compared, for the message
+     */
+    public void assertBitEqual(TrainingRun expected, String what) {
+        Assert.assertEquals(numbers, expected.numbers, what + " numbers");
+        ArrayAssert.assertAllBitEqual(weights, expected.weights, what + " parameter");
     }
 
     /**
@@ -340,11 +389,31 @@ public final class TrainingRun {
      * @param tolerance the difference that is allowed, relative to the largest of an array
      */
     public void assertSame(TrainingRun expected, double tolerance) {
+        assertSame(expected, tolerance, "");
+    }
+
+    /**
+     * Asserts that two runs have the same result.
+     *
+     * @param expected the expected run
+     * @param tolerance the difference that is allowed, relative to the largest of an array
+     * @param what what is compared, for the message
+     */
+    public void assertSame(TrainingRun expected, double tolerance, String what) {
         ArrayAssert.assertClose(
                 ArrayAssert.floats(numbers),
                 ArrayAssert.floats(expected.numbers),
                 tolerance,
-                "numbers");
-        ArrayAssert.assertAllClose(weights, expected.weights, tolerance, "parameter");
+                what + " numbers");
+        Assert.assertEquals(outputs.size(), expected.outputs.size(), what + " outputs");
+        for (int i = 0; i < outputs.size(); i++) {
+            Output output = outputs.get(i);
+            Assert.assertEquals(output.shape, expected.outputs.get(i).shape, what + " output");
+            if (output.values != null) { // else its loss tells
+                float[] values = expected.outputs.get(i).values;
+                ArrayAssert.assertClose(output.values, values, tolerance, what + " output " + i);
+            }
+        }
+        ArrayAssert.assertAllClose(weights, expected.weights, tolerance, what + " parameter");
     }
 }
