@@ -3,20 +3,14 @@ package io.djltp.testing;
 import static io.djltp.testing.TrainerKind.PLAIN;
 
 import ai.djl.Device;
-import ai.djl.Model;
 import ai.djl.engine.Engine;
-import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.nn.Block;
-import ai.djl.nn.Parameter;
-import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.initializer.NormalInitializer;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
-import ai.djl.util.Pair;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.training.ParallelTrainer;
@@ -24,8 +18,7 @@ import io.djltp.training.ParallelTrainer;
 import org.testng.Assert;
 
 import java.util.Arrays;
-import java.util.LinkedHashMap;
-import java.util.Map;
+import java.util.List;
 import java.util.function.Supplier;
 
 /**
@@ -46,8 +39,9 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
 
     /** What a training has computed. */
     private static final class Result {
-        private final Map<String, float[]> before = new LinkedHashMap<>();
-        private final Map<String, float[]> after = new LinkedHashMap<>();
+        private List<String> names;
+        private List<float[]> before;
+        private List<float[]> after;
         private float[] output;
         private CollectiveCounts forward;
         private CollectiveCounts backward;
@@ -93,25 +87,22 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
             ArrayAssert.assertClose(
                     actual.output, expected.output, TOLERANCE, what + "first output");
             double largest = 0;
-            for (String name : expected.after.keySet()) {
-                largest = Math.max(largest, size(moves(expected, name)));
+            for (int i = 0; i < expected.after.size(); i++) {
+                largest = Math.max(largest, size(moves(expected, i)));
             }
-            for (String name : expected.after.keySet()) {
-                ArrayAssert.assertBitEqual(
-                        actual.before.get(name), expected.before.get(name), what + name);
+            ArrayAssert.assertAllBitEqual(actual.before, expected.before, what + "start");
+            for (int i = 0; i < expected.after.size(); i++) {
+                String name = expected.names.get(i);
                 boolean skipped = ignored != null && name.endsWith(ignored);
                 if (steps == 1) {
-                    float[] moved = moves(expected, name);
+                    float[] moved = moves(expected, i);
                     // a gradient that cancels out is compared with what it is the sum of
                     double relative = tolerance * Math.max(1, 0.01 * largest / size(moved));
                     ArrayAssert.assertClose(
-                            moves(actual, name), moved, relative, what + "gradient of " + name);
+                            moves(actual, i), moved, relative, what + "gradient of " + name);
                 } else if (!skipped) {
                     ArrayAssert.assertClose(
-                            actual.after.get(name),
-                            expected.after.get(name),
-                            tolerance,
-                            what + name);
+                            actual.after.get(i), expected.after.get(i), tolerance, what + name);
                 }
             }
         }
@@ -131,9 +122,9 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
         Assert.assertEquals(result.backward.toString(), backward, kind + ", backward");
     }
 
-    private static float[] moves(Result result, String name) {
-        float[] before = result.before.get(name);
-        float[] moves = result.after.get(name).clone();
+    private static float[] moves(Result result, int index) {
+        float[] before = result.before.get(index);
+        float[] moves = result.after.get(index).clone();
         for (int i = 0; i < moves.length; i++) {
             moves[i] -= before[i];
         }
@@ -150,42 +141,44 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
 
     private Result run(TrainerKind kind, Optimizer optimizer, int steps) {
         Result result = new Result();
+        Block net = block.get();
+        net.setInitializer(new NormalInitializer(0.4f), parameter -> true);
         Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
-            Block net = block.get();
-            net.setInitializer(new NormalInitializer(0.4f), parameter -> true);
-            model.setBlock(net);
-            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), optimizer);
-            NDList[] first = batches.make(manager, 0);
-            net.initialize(
-                    model.getNDManager(), first[0].head().getDataType(), first[0].getShapes());
-            read(net, result.before);
-            try (Trainer trainer = kind.open(model, config)) {
-                trainer.initialize(first[0].getShapes());
-                for (int step = 0; step < steps; step++) {
-                    step(trainer, batches.make(manager, step), result);
-                }
-            }
-            read(net, result.after);
+        try (NDManager owner = NDManager.newBaseManager(Device.cpu())) {
+            NDList data = batches.make(owner, 0)[0];
+            net.initialize(owner, data.head().getDataType(), data.getShapes());
+            result.names = net.getParameters().keys();
+            result.before = TrainingRun.weights(net);
+            TrainingRun run =
+                    TrainingRun.of(
+                            kind,
+                            net,
+                            Configs.of(new HalfSquareLoss(), optimizer),
+                            data.getShapes(),
+                            (trainer, manager, numbers) -> {
+                                for (int step = 0; step < steps; step++) {
+                                    step(trainer, batches.make(manager, step), result);
+                                }
+                            });
+            result.after = run.getWeights();
         }
         return result;
     }
 
     private static void step(Trainer trainer, NDList[] batch, Result result) {
         CollectiveCounts start = counts(trainer);
-        try (GradientCollector collector = trainer.newGradientCollector()) {
-            NDList output = trainer.forward(batch[0], batch[1]);
-            NDArray loss = trainer.getLoss().evaluate(batch[1], output);
-            CollectiveCounts middle = counts(trainer);
-            collector.backward(loss);
-            if (result.output == null) {
-                result.output = output.singletonOrThrow().toFloatArray();
-            }
-            if (start != null) {
-                result.forward = middle.minus(start);
-                result.backward = counts(trainer).minus(middle);
-            }
+        TrainingRun.backward(
+                trainer,
+                batch[0],
+                batch[1],
+                output -> {
+                    if (result.output == null) {
+                        result.output = output.singletonOrThrow().toFloatArray();
+                    }
+                    result.forward = start == null ? null : counts(trainer).minus(start);
+                });
+        if (start != null) {
+            result.backward = counts(trainer).minus(start).minus(result.forward);
         }
         trainer.step();
     }
@@ -194,11 +187,5 @@ public record BlockTraining(Supplier<Block> block, Network.Batches batches, Stri
         return trainer instanceof ParallelTrainer
                 ? ((ParallelTrainer) trainer).getCollectiveCounts()
                 : null;
-    }
-
-    private static void read(Block net, Map<String, float[]> values) {
-        for (Pair<String, Parameter> named : net.getParameters()) {
-            values.put(named.getKey(), named.getValue().getArray().toFloatArray());
-        }
     }
 }

@@ -1,5 +1,6 @@
 package io.djltp.nn.recompute;
 
+import static io.djltp.nn.recompute.RecomputeTest.run;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
@@ -25,6 +26,7 @@ import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -69,7 +71,7 @@ public class RecomputeRefusedTest {
         RuntimeException e =
                 Assert.expectThrows(
                         RuntimeException.class,
-                        () -> BitRun.of(kind, network, Network.regression(4, 6, 3), 0));
+                        () -> run(kind, network, Network.regression(4, 6, 3)));
         Throwable cause = e instanceof RankFailedException ? e.getCause() : e;
         Assert.assertTrue(cause.getMessage().contains(reason), "" + cause);
     }
@@ -89,7 +91,7 @@ public class RecomputeRefusedTest {
             Block network = sequence(linear(6), new Recompute(sequence(changing, tanh())));
             Refusals.expect(
                     RuntimeException.class,
-                    () -> BitRun.of(DATA, network, Network.regression(4, 6, 6), 0),
+                    () -> run(DATA, network, Network.regression(4, 6, 6)),
                     "has not computed the same");
         }
     }
@@ -98,9 +100,9 @@ public class RecomputeRefusedTest {
     @Test(timeOut = 60_000)
     public void underDjlsTrainerNothingIsRefused() {
         Block network = sequence(linear(6), new Recompute(BatchNorm.builder().build()), linear(3));
-        BitRun again = BitRun.of(PLAIN, network, Network.regression(4, 6, 3), 0);
+        TrainingRun again = run(PLAIN, network, Network.regression(4, 6, 3));
         Block plain = sequence(linear(6), BatchNorm.builder().build(), linear(3));
-        BitRun kept = BitRun.of(PLAIN, plain, Network.regression(4, 6, 3), 0);
-        again.assertSame(kept, "DJL's trainer");
+        TrainingRun kept = run(PLAIN, plain, Network.regression(4, 6, 3));
+        again.assertBitEqual(kept);
     }
 }
