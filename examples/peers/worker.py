@@ -23,14 +23,17 @@ def read_task():
 
 def optimizer(task, parameters):
     name = task["optimizer"]
+    # the fastest, which is not the default; for all of these optimizers since 2.4
+    fused = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4)
+    options = {"lr": RATE, "fused": True} if fused else {"lr": RATE}
     if name == "SGD":
-        return torch.optim.SGD(parameters, lr=RATE)
+        return torch.optim.SGD(parameters, **options)
     if name == "MOMENTUM":
-        return torch.optim.SGD(parameters, lr=RATE, momentum=0.9)
+        return torch.optim.SGD(parameters, momentum=0.9, **options)
     if name == "ADAM":
-        return torch.optim.Adam(parameters, lr=RATE)
+        return torch.optim.Adam(parameters, **options)
     if name == "ADAMW":
-        return torch.optim.AdamW(parameters, lr=RATE)
+        return torch.optim.AdamW(parameters, **options)
     raise SystemExit("PyTorch has no optimizer " + name)
 
 
@@ -51,18 +54,24 @@ def serve(step, memory=peak):
         answer(json.dumps(step() if line.strip() == "step" else [memory()]))
 
 
-def train(task, network, data, labels):
+def train(task, network, data, labels, update_only=False):
     """Serves steps of a training of the network with the cross entropy of its outputs."""
+
+    def now():
+        if task["gpu"]:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
     loss = torch.nn.CrossEntropyLoss()
     update = optimizer(task, network.parameters())
 
     def step():
-        begin = time.perf_counter()
+        begin = now()
         update.zero_grad(set_to_none=True)
         loss(network(data), labels).backward()
+        if update_only:
+            begin = now()
         update.step()
-        if task["gpu"]:
-            torch.cuda.synchronize()
-        return [time.perf_counter() - begin]
+        return [now() - begin]
 
     serve(step)

@@ -53,7 +53,8 @@ import java.util.concurrent.Callable;
             "- transformer: of one layer of an encoder, DJL's TransformerEncoderBlock, made"
                     + " parallel by a plan. Stock DJL has it as it is. Without dropout;",
             "- step: of the lemmatiser of tp train, with made-up words. Stock DJL has a Linear as"
-                    + " the head. The floor is that of the head alone."
+                    + " the head. The floor is that of the head alone;",
+            "- update: the update alone, of many small weights."
         },
         subcommands = CollectiveCommand.class,
         mixinStandardHelpOptions = true)
@@ -61,7 +62,7 @@ public final class BenchCommand implements Callable<Integer> {
     @Parameters(
             arity = "0..1",
             paramLabel = "WHAT",
-            description = "What is trained: head, layer, transformer or step.")
+            description = "What is trained: head, layer, transformer, step or update.")
     private Network network;
 
     @Mixin private BenchOptions options;
@@ -74,7 +75,8 @@ public final class BenchCommand implements Callable<Integer> {
                             + " (256x64x120658,256x64x1015603: German, and Polish, Ukrainian and"
                             + " Russian), rows x width x hidden features of layers (256x1024x4096),"
                             + " rows x tokens x width x hidden features of a transformer"
-                            + " (8x128x768x3072).")
+                            + " (8x128x768x3072), weights x columns x rows of an update"
+                            + " (500x64x64).")
     private @Nullable List<String> shapes;
 
     @Option(
@@ -161,7 +163,7 @@ public final class BenchCommand implements Callable<Integer> {
             spec.commandLine().usage(spec.commandLine().getErr());
             throw new ParameterException(
                     spec.commandLine(),
-                    "Choose what to measure: head, layer, transformer, collective or step");
+                    "Choose what to measure: head, layer, transformer, step, update or collective");
         }
         List<Workload> workloads =
                 (shapes == null ? network.shapes : shapes)

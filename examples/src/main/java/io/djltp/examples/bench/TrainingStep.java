@@ -4,6 +4,7 @@ import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -46,11 +47,14 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.List;
 import java.util.Objects;
+import java.util.function.Supplier;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 
 /**
- * The step of a training: forward pass, loss, backward pass, update. The batch is the same at every
- * step, and the same for both sides.
+ * The step of a training: forward pass, loss, backward pass, update; of {@link
+ * Workload.Network#UPDATE} the update is measured alone. The batch is the same at every step, and
+ * the same for both sides.
  */
 final class TrainingStep implements Measured {
 
@@ -66,6 +70,7 @@ final class TrainingStep implements Measured {
     private final NDArray data;
     private final NDArray labels;
     private final boolean gpu;
+    private final boolean updateOnly;
 
     /**
      * Makes everything ready.
@@ -77,15 +82,15 @@ final class TrainingStep implements Measured {
         Workload workload = Objects.requireNonNull(task.workload());
         Engine.getInstance().setRandomSeed(SEED);
         gpu = task.gpu();
+        updateOnly = workload.network() == Workload.Network.UPDATE;
         Device[] devices = {Device.cpu()};
         if (gpu) {
             devices = IntStream.range(0, task.ranks()).mapToObj(Device::gpu).toArray(Device[]::new);
         }
         manager = NDManager.newBaseManager(devices[0]);
         data = data(workload);
-        int classes = workload.network().isLayer() ? workload.dim() : workload.units();
-        NDArray ofRows =
-                manager.randomInteger(0, classes, new Shape(workload.batch()), DataType.INT64);
+        int classes = workload.outputs();
+        NDArray ofRows = manager.randomInteger(0, classes, new Shape(data.size(0)), DataType.INT64);
         // DJL's loss wants a number for each class
         labels = parallel || !workload.isOneVsAll() ? ofRows : ofRows.oneHot(classes);
         model = Model.newInstance("bench");
@@ -113,7 +118,7 @@ final class TrainingStep implements Measured {
                             DataType.INT32);
             return numbers.maximum(0).toType(DataType.INT32, true);
         }
-        Shape rows = new Shape(workload.batch(), workload.dim());
+        Shape rows = new Shape(updateOnly ? 1 : workload.batch(), workload.dim());
         if (workload.network() == Workload.Network.TRANSFORMER) {
             rows = new Shape(workload.batch(), workload.tokens(), workload.dim());
         }
@@ -150,11 +155,19 @@ final class TrainingStep implements Measured {
             loss.attach(scope);
             collector.backward(loss);
         }
+        if (updateOnly) {
+            awaitGpu();
+            begin = System.nanoTime();
+        }
         trainer.step();
+        awaitGpu();
+        return new double[] {(System.nanoTime() - begin) / 1e9};
+    }
+
+    private void awaitGpu() {
         if (gpu) {
             labels.max().toArray(); // comes when all that was queued is done
         }
-        return new double[] {(System.nanoTime() - begin) / 1e9};
     }
 
     /** {@inheritDoc} */
@@ -207,6 +220,10 @@ final class TrainingStep implements Measured {
                     return ClassModel.newTextBody(
                                     LemmaCorpus.tableRows(workload.units()), workload.dim())
                             .add(last);
+                case UPDATE:
+                    Supplier<Block> one = () -> linear(workload.units(), false);
+                    return new ParallelBlock(
+                            Networks::sum, Stream.generate(one).limit(workload.batch()).toList());
                 case TRANSFORMER:
                     return encoder(workload, head != null, precision);
                 default:
@@ -222,8 +239,8 @@ final class TrainingStep implements Measured {
          * @return the loss
          */
         static Loss loss(Workload workload, boolean parallel) {
-            // the last of the parallel layers gives back whole rows
-            boolean cut = parallel && !workload.network().isLayer();
+            // the last layer of the others gives back whole rows
+            boolean cut = parallel && workload.network().hasHead();
             if (workload.isOneVsAll()) {
                 return cut
                         ? OneVsAllLoss.binaryCrossEntropy()
@@ -285,7 +302,10 @@ final class TrainingStep implements Measured {
 
         private static NDList sum(List<NDList> branches) {
             return new NDList(
-                    branches.get(0).singletonOrThrow().add(branches.get(1).singletonOrThrow()));
+                    NDArrays.add(
+                            branches.stream()
+                                    .map(NDList::singletonOrThrow)
+                                    .toArray(NDArray[]::new)));
         }
     }
 }

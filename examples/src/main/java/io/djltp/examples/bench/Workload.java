@@ -13,9 +13,9 @@ import java.util.Locale;
  * What is trained in a step.
  *
  * @param network the network
- * @param batch the rows of a batch
- * @param dim the features of the head, or the width of the layers
- * @param units the classes of the head, or the hidden units of the layers
+ * @param batch the rows of a batch, or the weights of an update
+ * @param dim the features of the head, the width of the layers, or the columns of a weight
+ * @param units the classes of the head, the hidden units of the layers, or the rows of a weight
  * @param tokens the tokens of a row, 1 where it is none of a sequence
  * @param heads the heads of an attention, 0 where there is none
  * @param loss the loss of a head
@@ -45,7 +45,9 @@ record Workload(
         /** A layer of a transformer's encoder. */
         TRANSFORMER(null, "8x128x768x3072"),
         /** The lemmatiser. */
-        STEP(null, "256x64x120658", "256x64x1015603");
+        STEP(null, "256x64x120658", "256x64x1015603"),
+        /** Many small layers, whose update alone is measured. */
+        UPDATE("update.py", "500x64x64");
 
         /** The script of PyTorch's side, or {@code null}. */
         final @Nullable String script;
@@ -58,9 +60,9 @@ record Workload(
             this.shapes = List.of(shapes);
         }
 
-        /** Returns whether it has no head: its output is as wide as its input. */
-        boolean isLayer() {
-            return this == LAYER || this == TRANSFORMER;
+        /** Returns whether its last layer is a head, which ranks cut by classes. */
+        boolean hasHead() {
+            return this == HEAD || this == STEP;
         }
 
         @Override
@@ -95,6 +97,11 @@ record Workload(
                 LossKind.SOFTMAX);
     }
 
+    /** Returns the width of the output. */
+    int outputs() {
+        return network.hasHead() || network == Network.UPDATE ? units : dim;
+    }
+
     boolean isOneVsAll() {
         return loss == LossKind.ONE_VS_ALL;
     }
@@ -118,6 +125,8 @@ record Workload(
     /** Returns the parameters of the head or the layers. */
     private double parameters() {
         switch (network) {
+            case UPDATE:
+                return (double) batch * dim * units;
             case LAYER:
                 return 2.0 * BLOCKS * dim * units;
             case TRANSFORMER: // query, key, value and output; up and down
@@ -131,8 +140,12 @@ record Workload(
      * Returns the operations that no step can do without: two for each parameter and row, in the
      * forward pass, for the gradient of the features, and for that of the weight; in an attention
      * as many for each two tokens of a row and feature, of the scores and of the weighted values.
+     * An update moves bytes and computes next to nothing.
      */
     double operations() {
+        if (network == Network.UPDATE) {
+            return 0;
+        }
         double pairs = heads == 0 ? 0 : 2.0 * tokens * tokens * dim;
         return 6.0 * batch * (tokens * parameters() + pairs);
     }
@@ -140,7 +153,7 @@ record Workload(
     /**
      * Returns the bytes that no step can do without: the weight is read for the loss, and it and
      * the state of the optimizer are read and written for the update. With a one-vs-all loss the
-     * weight is read once for both.
+     * weight is read once for both. An update alone reads the gradient instead.
      */
     double leastBytes(OptimizerName optimizer) {
         int ofWeight = isOneVsAll() ? 2 : 3;

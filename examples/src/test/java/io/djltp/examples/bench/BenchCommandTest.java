@@ -116,6 +116,14 @@ public class BenchCommandTest {
                         "PyTorch 4x8x16 sgd float32 1 x 1")
             },
             {
+                PYTORCH ? "update --shapes 3x8x16 --peers djl,pytorch --threads-per-rank 1" : "",
+                List.of(
+                        OURS + "3x8x16 sgd float32 1 x 1",
+                        FLOOR + "3x8x16 sgd float32 -",
+                        STOCK + "3x8x16 sgd float32 1 x 1",
+                        "PyTorch 3x8x16 sgd float32 1 x 1")
+            },
+            {
                 PYTORCH ? "collective --ranks 2 --bytes 64 --peers all" : "",
                 List.of(
                         OURS + "64 all-reduce float32 2",
@@ -259,5 +267,8 @@ public class BenchCommandTest {
         // 4 blocks of two matrices
         Workload layer = Workload.parse(Network.LAYER, "64x128x1000", 0);
         Assert.assertEquals(slow.seconds(layer, OptimizerName.SGD), 8 * 49.152e6 / 2e6, 1e-9);
+        // 5 weights and two arrays of state read and written, the gradients read
+        Workload update = Workload.parse(Network.UPDATE, "5x20x10", 0);
+        Assert.assertEquals(narrow.seconds(update, OptimizerName.ADAM), 7 * 4e-3, 1e-9);
     }
 }

@@ -1,2 +1,0 @@
-/** A benchmark of Adam, with JMH. It is no test. */
-package io.djltp.jmh;
