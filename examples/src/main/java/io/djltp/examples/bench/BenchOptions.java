@@ -134,7 +134,7 @@ final class BenchOptions {
             return Optional.empty();
         }
         if (script == null) {
-            String problem = "has no PyTorch side: head, layer, update, collective have";
+            String problem = "has no PyTorch side: the others have";
             leaveOut("", "tp bench " + bench + " " + problem, out);
             return Optional.empty();
         }

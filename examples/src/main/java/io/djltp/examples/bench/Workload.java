@@ -43,7 +43,7 @@ record Workload(
         /** Blocks of two layers. */
         LAYER("layer.py", "256x1024x4096"),
         /** A layer of a transformer's encoder. */
-        TRANSFORMER(null, "8x128x768x3072"),
+        TRANSFORMER("transformer.py", "8x128x768x3072"),
         /** The lemmatiser. */
         STEP(null, "256x64x120658", "256x64x1015603"),
         /** Many small layers, whose update alone is measured. */

@@ -116,6 +116,16 @@ public class BenchCommandTest {
                         "PyTorch 4x8x16 sgd float32 1 x 1")
             },
             {
+                PYTORCH
+                        ? "transformer --shapes 2x5x12x48 --heads 3 --peers pytorch"
+                                + " --threads-per-rank 1"
+                        : "",
+                List.of(
+                        OURS + "2x5x12x48 sgd float32 1 x 1",
+                        FLOOR + "2x5x12x48 sgd float32 -",
+                        "PyTorch 2x5x12x48 sgd float32 1 x 1")
+            },
+            {
                 PYTORCH ? "update --shapes 3x8x16 --peers djl,pytorch --threads-per-rank 1" : "",
                 List.of(
                         OURS + "3x8x16 sgd float32 1 x 1",
