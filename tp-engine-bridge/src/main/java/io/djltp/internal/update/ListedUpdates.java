@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.FlushDenormals;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
@@ -24,6 +25,12 @@ import java.util.Objects;
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class ListedUpdates {
+
+    /**
+     * The operators divide each weight among the threads, one weight after another: threads that
+     * meet after fewer elements take longer than one thread alone.
+     */
+    private static final long ELEMENTS_OF_THREADS = 1 << 15;
 
     private final List<Item> items = new ArrayList<>();
 
@@ -46,8 +53,7 @@ public final class ListedUpdates {
 
         /** Returns whether nothing is to be done. */
         boolean isDone() {
-            return (range == null ? weight.size() : range.length()) == 0
-                    || gradient == null && update.ignoresZeroGradient();
+            return elements() == 0 || gradient == null && update.ignoresZeroGradient();
         }
 
         /** Returns the operator that is all of the update, or null if there is more to do. */
@@ -55,6 +61,10 @@ public final class ListedUpdates {
             return gradient == null || update.isInGroups()
                     ? null
                     : update.onlyFused(weight.getDataType(), weight.getDevice().isGpu());
+        }
+
+        long elements() {
+            return range == null ? weight.size() : range.length();
         }
 
         long address() {
@@ -129,6 +139,10 @@ public final class ListedUpdates {
         if (kept == null || !kept.isOf(all)) {
             kept = new Kept(rule, all);
         }
+        int threads = isSmall(all) ? Autograd.getThreads() : 1;
+        if (threads > 1) {
+            Autograd.setThreads(1);
+        }
         try {
             for (Item item : all) {
                 Tensor given = Objects.requireNonNull(item.gradient()).tensor();
@@ -137,7 +151,14 @@ public final class ListedUpdates {
             rule.operator().call(rule.step(), rule.numbers(), kept.lists);
         } finally {
             kept.lists.clear(1);
+            if (threads > 1) {
+                Autograd.setThreads(threads);
+            }
         }
+    }
+
+    private static boolean isSmall(List<Item> all) {
+        return all.stream().mapToLong(Item::elements).sum() < ELEMENTS_OF_THREADS * all.size();
     }
 
     /** The weights that one call updates, with what it takes of them from step to step. */

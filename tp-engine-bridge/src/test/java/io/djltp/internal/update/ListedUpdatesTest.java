@@ -73,6 +73,7 @@ public class ListedUpdatesTest {
             boolean plain = settings.rescale() == 1;
             Assert.assertEquals(calls[0], weights.size() - 2);
             Assert.assertEquals(calls[1], plain ? 2 : weights.size() - 2);
+            Assert.assertEquals(Autograd.getThreads(), threads);
         }
     }
 
