@@ -133,7 +133,10 @@ public class BadInputTest {
                 "gives each of the 4 tensor-parallel ranks a token or more"
             },
             {"plan", "Choose a model: lemmatiser, minilm, lm or resnet"},
-            {"bench", "Choose what to measure: head, layer, transformer, collective or step"},
+            {
+                "bench",
+                "Choose what to measure: head, layer, transformer, step, update or collective"
+            },
             {"bench heads", "Invalid value for positional parameter"},
             {"bench head --shapes 64x128", "'64x128' is not such as 64x128x1000000"},
             {"bench head --shapes 64x128xmany", "'64x128xmany' is not such as"},
