@@ -1,6 +1,6 @@
 """Trains sums of rows of a table, and a linear layer on them, in PyTorch's float64.
 
-python3 bags.py < cases > results     (PyTorch 1.13)
+python3 bags.py < cases > results     (PyTorch 1.13 or newer)
 
 A line of the cases has the learning rate, the parameters as [shape, values] (table, weight, bias),
 and the batches of each step: ids, weights or null, and labels; a line of the results has the values
@@ -12,6 +12,7 @@ import sys
 import torch
 
 torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)
 for line in sys.stdin:
     case = json.loads(line)
     table, weight, bias = parameters = [
