@@ -1,6 +1,6 @@
 """Language models of Hugging Face folders in PyTorch's float64, written from their papers.
 
-python3 reference.py < cases > results     (PyTorch 1.13)
+python3 reference.py < cases > results     (PyTorch 1.13 or newer)
 
 A line of the cases is {"folder": a folder with config.json and model.safetensors, "ids": [[...],
 ...]}, a line of the results the logits of all tokens, flat. With "greedy": n a line has the n
@@ -11,6 +11,7 @@ computes x W^T + s x A^T B^T, and SGD trains A and B, which "save" names a folde
 """
 import json
 import math
+import re
 import struct
 import sys
 
@@ -227,9 +228,22 @@ def gpt2(c, w, ids):
     return norm(x, "ln_f") @ w["wte.weight" if tied else "lm_head.weight"].T
 
 
+QKV = {"q": "query", "k": "key", "v": "value"}
+
+
 def bert(c, w, ids, mask, kinds):
-    w = {name[5:] if name.startswith("bert.") else name: each for name, each in w.items()}
-    heads, eps, act = c["num_attention_heads"], c["layer_norm_eps"], ACTIVATIONS[c.get("hidden_act", "gelu")]
+    w = {re.sub(r"^(distil|ro)?berta?\.", "", name): each for name, each in w.items()}
+    distil, first = c["model_type"] == "distilbert", 0
+    if distil:
+        for name in list(w):
+            own = name.replace("transformer.layer", "encoder.layer").replace("sa_layer_norm", "attention.output.LayerNorm")
+            own = re.sub(r"attention\.([qkv])_lin", lambda m: "attention.self." + QKV[m[1]], own)
+            own = own.replace("attention.out_lin", "attention.output.dense").replace("output_layer_norm", "output.LayerNorm")
+            w[own.replace("ffn.lin1", "intermediate.dense").replace("ffn.lin2", "output.dense")] = w[name]
+    elif c["model_type"] != "bert":
+        first = c.get("pad_token_id", 1) + 1
+    heads, eps = c["n_heads" if distil else "num_attention_heads"], c.get("layer_norm_eps", 1e-12)
+    act = ACTIVATIONS[c.get("activation" if distil else "hidden_act", "gelu")]
     linear = lambda x, name: F.linear(x, w[name + ".weight"], w[name + ".bias"])
 
     def norm(x, name):
@@ -237,9 +251,11 @@ def bert(c, w, ids, mask, kinds):
         return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * w[name + ".weight"] + w[name + ".bias"]
 
     p = "embeddings."
-    x = w[p + "word_embeddings.weight"][ids] + w[p + "token_type_embeddings.weight"][kinds]
-    x = norm(x + w[p + "position_embeddings.weight"][:ids.shape[1]], p + "LayerNorm")
-    for i in range(c["num_hidden_layers"]):
+    x = w[p + "word_embeddings.weight"][ids]
+    if not distil:
+        x = x + w[p + "token_type_embeddings.weight"][kinds]
+    x = norm(x + w[p + "position_embeddings.weight"][first:first + ids.shape[1]], p + "LayerNorm")
+    for i in range(c["n_layers" if distil else "num_hidden_layers"]):
         p = "encoder.layer.%d." % i
         q, k, v = (linear(x, p + "attention.self." + n).unflatten(-1, (heads, -1)).transpose(1, 2)
                    for n in ("query", "key", "value"))

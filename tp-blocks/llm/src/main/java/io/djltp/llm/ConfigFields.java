@@ -37,14 +37,17 @@ import java.util.stream.StreamSupport;
 final class ConfigFields {
 
     static final List<String> MODEL_TYPES =
-            List.of("llama", "mistral", "qwen2", "qwen3", "smollm3", "phi3", "gpt2", "bert");
+            List.of(
+                    ("llama mistral qwen2 qwen3 smollm3 phi3 gpt2 bert roberta xlm-roberta camembert"
+                                    + " distilbert")
+                            .split(" "));
 
     private static final String ROPE_THETA = "rope_theta";
 
     /** Fields that say nothing about what the model computes, or only about its training. */
     private static final Pattern IGNORED =
             Pattern.compile(
-                    "_.*|unsloth_.*|.*_token_id|.*_pdrop|.*_dropout|.*_dropout_prob|torch_dtype|dtype"
+                    "_.*|tie_weights_|unsloth_.*|sinusoidal_pos_embds|dropout|.*_token_id|.*_pdrop|.*_dropout|.*_dropout_prob|torch_dtype|dtype"
                             + "|transformers_version|transformers\\.js_config|architectures"
                             + "|use_cache|initializer_range|pretraining_tp|auto_map|id2label"
                             + "|label2id|name_or_path|task_specific_params|n_ctx|summary_.*|problem_type"

@@ -1,13 +1,19 @@
 package io.djltp.llm;
 
+import ai.djl.Device;
 import ai.djl.MalformedModelException;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
+import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.Errors;
 import io.djltp.rank.ParallelConfig;
 
 import java.io.IOException;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Comparator;
 import java.util.List;
@@ -23,18 +29,22 @@ import java.util.stream.IntStream;
  * }</pre>
  *
  * <p>A vector is what the files of sentence-transformers in the folder ({@code modules.json},
- * {@code 1_Pooling/config.json}, {@code sentence_bert_config.json}) make of the features of a
- * text's tokens; without them their mean, of length 1. A text that is too long is cut.
+ * {@code 1_Pooling/config.json}, {@code sentence_bert_config.json} and others) make of the features
+ * of a text's tokens; without them their mean, of length 1. A text that is too long is cut. The
+ * default prompt, if there is one, stands before each text; put others there yourself.
  *
  * <p>Several threads may use an embedder; their texts are computed one call after another.
  */
 public final class Embedder implements AutoCloseable {
 
     private static final int TOKENS = 1024; // in a pass, if they are not one text
+    private static final double SHORTEST = 1e-12; // length of a vector
 
     private final LanguageModel model;
     private final HuggingFaceTokenizer tokenizer;
     private final Pooling pooling;
+    private final List<Dense> dense;
+    private final NDManager manager; // of these
     private final ModelRanks<RankEncoder> ranks;
     private boolean closed;
 
@@ -43,8 +53,14 @@ public final class Embedder implements AutoCloseable {
         this.model = model;
         Path folder = model.getFolder();
         ModelConfig config = model.getConfig();
-        tokenizer = tokenizerOfEncoder(model);
-        pooling = Pooling.read(folder, config.getMaxPositions());
+        pooling = pooling(model);
+        tokenizer = pooling.tokenizer(folder.resolve(LanguageModel.TOKENIZER));
+        manager = NDManager.newBaseManager(Device.cpu(), "PyTorch");
+        List<Dense> layers = new ArrayList<>();
+        for (String each : pooling.dense()) {
+            layers.add(Dense.read(folder.resolve(each), manager));
+        }
+        dense = List.copyOf(layers);
         ranks =
                 new ModelRanks<>(
                         config,
@@ -54,16 +70,15 @@ public final class Embedder implements AutoCloseable {
                                 new RankEncoder(config, files, context.getTensorGroup(), shared));
     }
 
-    /** Returns the tokenizer of a model, which must be an encoder. */
-    static HuggingFaceTokenizer tokenizerOfEncoder(LanguageModel model)
-            throws MalformedModelException {
-        HuggingFaceTokenizer tokenizer = model.getTokenizer();
-        if (tokenizer != null && model.getConfig().isEncoder()) {
-            return tokenizer;
+    /** Returns how a model, which must be an encoder with a tokenizer, makes vectors. */
+    static Pooling pooling(LanguageModel model) throws IOException, MalformedModelException {
+        ModelConfig config = model.getConfig();
+        if (model.getTokenizer() != null && config.isEncoder()) {
+            return Pooling.read(model.getFolder(), config.getMaxPositions());
         }
         throw new MalformedModelException(
                 model.getFolder()
-                        + (tokenizer == null ? " has no tokenizer.json" : " is no encoder")
+                        + (config.isEncoder() ? " has no tokenizer.json" : " is no encoder")
                         + ": vectors of texts need an encoder, such as bert, and its tokenizer");
     }
 
@@ -140,13 +155,28 @@ public final class Embedder implements AutoCloseable {
 
     private void pass(List<Integer> numbers, List<long[]> ids, Embedding[] vectors) {
         List<long[]> texts = numbers.stream().map(ids::get).toList();
+        int width = model.getConfig().getWidth();
         float[] features = compute(texts);
-        int at = 0;
-        for (int i : numbers) {
-            int tokens = ids.get(i).length;
-            vectors[i] = new Embedding(pooling.pool(features, at, tokens, getWidth()), tokens);
-            at += tokens * getWidth();
+        try (NDManager pass = manager.newSubManager()) {
+            NDArray all = pass.create(features, new Shape(features.length / width, width));
+            int at = 0;
+            for (int i : numbers) {
+                int tokens = ids.get(i).length;
+                NDArray own = all.get(new NDIndex().addSliceDim(at, at + tokens)).expandDims(0);
+                vectors[i] = new Embedding(vector(own).toFloatArray(), tokens);
+                at += tokens;
+            }
         }
+    }
+
+    /** Returns the vector of a text, whose features are [1, tokens, width]. */
+    private NDArray vector(NDArray features) {
+        Shape tokens = new Shape(1, features.getShape().get(1));
+        NDArray vector = pooling.pool(features, features.getManager().ones(tokens));
+        for (Dense layer : dense) {
+            vector = layer.apply(vector);
+        }
+        return pooling.normalized() ? vector.div(vector.norm().maximum(SHORTEST)) : vector;
     }
 
     private synchronized void checkOpen() {
@@ -160,9 +190,11 @@ public final class Embedder implements AutoCloseable {
                 .get(0);
     }
 
-    /** {@return the length of a vector, the width of the model} */
+    /** {@return the length of a vector, such as the width of the model} */
     public int getWidth() {
-        return model.getConfig().getWidth();
+        return dense.isEmpty()
+                ? pooling.modes().size() * model.getConfig().getWidth()
+                : (int) dense.get(dense.size() - 1).weight().getShape().get(0);
     }
 
     /**
@@ -179,6 +211,8 @@ public final class Embedder implements AutoCloseable {
         if (!closed) {
             closed = true;
             ranks.close();
+            tokenizer.close();
+            manager.close();
             model.close();
         }
     }

@@ -28,7 +28,8 @@ import java.util.Objects;
 
 /**
  * A pretrained encoder of a Hugging Face folder as the body of a classifier of texts. A text has
- * the vector of {@link Embedder}, before it is divided by its length: the model scales it.
+ * the vector of {@link Embedder}, before layers behind the pooling and before it is divided by its
+ * length: the model scales it.
  *
  * <pre>{@code
  * EncoderBody body = EncoderBody.of(folder, false);
@@ -46,7 +47,7 @@ public final class EncoderBody implements ClassBody {
     // the first tag by softmax 0.459 and 0.444. At 1/100 the loss of the tags rose by a fifth.
     private static final float RATE_SHARE = 1f / 1000;
     private static final String CONFIG = "encoder.json";
-    private static final String TOKENIZER = "tokenizer.json";
+    private static final String TOKENIZER = LanguageModel.TOKENIZER;
     private static final String POOLING = "pooling.json";
 
     private final @Nullable LanguageModel model; // with the weights to begin with
@@ -70,11 +71,11 @@ public final class EncoderBody implements ClassBody {
             throws IOException, MalformedModelException {
         this.model = model;
         Path folder = model.getFolder();
-        tokenizer = Embedder.tokenizerOfEncoder(model);
+        settings = new Settings(Embedder.pooling(model), frozen);
         sizes = model.getConfig();
         config = Files.readAllBytes(folder.resolve("config.json"));
-        words = Files.readAllBytes(folder.resolve(TOKENIZER));
-        settings = new Settings(Pooling.read(folder, sizes.getMaxPositions()), frozen);
+        loaded = folder.resolve(TOKENIZER);
+        words = Files.readAllBytes(loaded);
     }
 
     /**
@@ -98,9 +99,10 @@ public final class EncoderBody implements ClassBody {
         }
     }
 
-    /** {@return the length of a vector, the width of the encoder} */
+    /** {@return the length of a vector, such as the width of the encoder} */
     public int getWidth() {
-        return Objects.requireNonNull(sizes).getWidth();
+        int modes = Objects.requireNonNull(settings).pooling().modes().size();
+        return modes * Objects.requireNonNull(sizes).getWidth();
     }
 
     /** {@return a thousandth: the encoder has learned already} */
@@ -146,7 +148,7 @@ public final class EncoderBody implements ClassBody {
         if (opened == null) {
             Path file = Objects.requireNonNull(loaded);
             try {
-                opened = LanguageModel.tokenizer(file, Objects.requireNonNull(sizes));
+                opened = Objects.requireNonNull(settings).pooling().tokenizer(file);
                 tokenizer = opened;
             } catch (IOException | MalformedModelException e) {
                 throw new IllegalStateException(e.getMessage(), e);
@@ -177,7 +179,8 @@ public final class EncoderBody implements ClassBody {
     public synchronized void close() {
         if (model != null) {
             model.close();
-        } else if (tokenizer != null) {
+        }
+        if (tokenizer != null) {
             tokenizer.close();
         }
     }
@@ -187,7 +190,7 @@ public final class EncoderBody implements ClassBody {
      *
      * <ul>
      *   <li>input: int32 [B, T], the ids of tokens and 1; 0 fills up
-     *   <li>output: [B, D]
+     *   <li>output: [B, D], with a D that {@link #getWidth} returns
      * </ul>
      */
     private static final class Pooled extends AbstractBlock {
@@ -195,7 +198,7 @@ public final class EncoderBody implements ClassBody {
         private static final byte VERSION = 1;
 
         private final Block encoder;
-        private final boolean first;
+        private final Pooling pooling;
         private final boolean frozen;
         private final int width;
 
@@ -203,7 +206,7 @@ public final class EncoderBody implements ClassBody {
             super(VERSION);
             this.encoder = addChildBlock("encoder", encoder);
             this.width = width;
-            first = settings.pooling().first();
+            pooling = settings.pooling();
             frozen = settings.frozen();
             encoder.freezeParameters(frozen);
         }
@@ -218,12 +221,7 @@ public final class EncoderBody implements ClassBody {
             NDArray isToken = places.gt(0).toType(DataType.INT32, false);
             NDList tokens = new NDList(places.sub(isToken), isToken);
             NDArray features = encoder.forward(parameterStore, tokens, training && !frozen).head();
-            if (first) {
-                return new NDList(features.get(":, 0"));
-            }
-            NDArray counted = isToken.toType(features.getDataType(), false).expandDims(2);
-            int[] axis = {1};
-            return new NDList(features.mul(counted).sum(axis).div(counted.sum(axis)));
+            return new NDList(pooling.pool(features, isToken));
         }
 
         @Override

@@ -3,6 +3,7 @@ package io.djltp.llm;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
+import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
@@ -19,14 +20,15 @@ import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
-import io.djltp.nn.transformer.PositionEmbedding;
+
+import org.jspecify.annotations.Nullable;
 
 import java.util.Arrays;
 import java.util.List;
 import java.util.stream.IntStream;
 
 /**
- * BERT without its pooler and heads.
+ * BERT, RoBERTa or DistilBERT, without pooler and heads.
  *
  * <ul>
  *   <li>inputs: token ids [B, T], optionally a mask [B, T] or [B, T, T], whose 0 hides a token, and
@@ -38,15 +40,21 @@ final class EncoderNetwork extends AbstractBlock {
 
     private static final byte VERSION = 1;
 
-    /** What files have beside the encoder. */
-    private static final String OTHERS =
+    /** Words that are not padded, and what files have beside the encoder. */
+    private static final String ENCODER =
             """
             {path}.embeddings.words.embedding = embeddings.word_embeddings.weight
-            {path}.embeddings.words.embedding = bert.embeddings.word_embeddings.weight
             ignore pooler.dense.{path}
-            ignore bert.pooler.dense.{path}
+            """;
+
+    private static final String HEADS =
+            """
             ignore cls.{path}
             ignore classifier.{path}
+            ignore lm_head.{path}
+            ignore qa_outputs.{path}
+            ignore pre_classifier.{path}
+            ignore vocab_{path}
             """;
 
     private final ModelConfig config;
@@ -62,10 +70,15 @@ final class EncoderNetwork extends AbstractBlock {
         layers = addChildBlock("encoder", new ParallelTransformer(all, null));
     }
 
-    /** Returns the names of the tensors: those of BertModel, or of a model around it. */
-    static NameMapping mapping() {
-        NameMapping model = NameMapping.bert();
-        return NameMapping.parse(OTHERS + model + model.withPrefix("bert."));
+    /** Returns the names of the tensors: those of BertModel and others, or of a model around it. */
+    static NameMapping mapping(String modelType) {
+        boolean distil = modelType.equals("distilbert");
+        NameMapping model =
+                distil
+                        ? LanguageModel.names(modelType)
+                        : NameMapping.parse(ENCODER + NameMapping.bert());
+        String prefix = distil || modelType.equals("bert") ? modelType : "roberta";
+        return NameMapping.parse(HEADS + model + model.withPrefix(prefix + "."));
     }
 
     private static Block layer(ModelConfig config) {
@@ -109,11 +122,14 @@ final class EncoderNetwork extends AbstractBlock {
 
     private void check(Shape... inputs) {
         boolean fits = inputs.length >= 1 && inputs.length <= 3 && inputs[0].dimension() == 2;
-        fits &= inputs.length < 3 || inputs[2].equals(inputs[0]);
+        fits &= inputs.length < 3 || inputs[2].equals(inputs[0]) && config.getTokenTypes() > 0;
         Errors.check(
                 fits,
                 "An encoder takes token ids [B, T], optionally a mask [B, T] or [B, T, T], and"
-                        + " optionally the kinds of the tokens [B, T], but gets %s",
+                        + " optionally the kinds of the tokens [B, T], of which a %s knows %s, but"
+                        + " gets %s",
+                config.getModelType(),
+                config.getTokenTypes(),
                 Arrays.asList(inputs));
         Errors.check(
                 inputs[0].get(1) <= config.getMaxPositions(),
@@ -140,8 +156,9 @@ final class EncoderNetwork extends AbstractBlock {
 
         private final int width;
         private final Block words;
-        private final Block positions;
-        private final Parameter kinds;
+        private final int first; // position
+        private final Parameter positions;
+        private final @Nullable Parameter kinds; // none of DistilBERT
         private final Block norm;
 
         Embeddings(ModelConfig config) {
@@ -154,14 +171,9 @@ final class EncoderNetwork extends AbstractBlock {
                                     .setVocabularySize(config.getVocabularySize())
                                     .setEmbeddingSize(width)
                                     .build());
-            positions = addChildBlock("positions", new PositionEmbedding(config.getMaxPositions()));
-            kinds =
-                    addParameter(
-                            Parameter.builder()
-                                    .setName("kinds")
-                                    .setType(Parameter.Type.WEIGHT)
-                                    .optShape(new Shape(config.getTokenTypes(), width))
-                                    .build());
+            first = config.getFirstPosition();
+            positions = table("positions", first + config.getMaxPositions());
+            kinds = config.getTokenTypes() == 0 ? null : table("kinds", config.getTokenTypes());
             norm = addChildBlock("norm", EncoderNetwork.norm(config));
         }
 
@@ -172,11 +184,23 @@ final class EncoderNetwork extends AbstractBlock {
                 boolean training,
                 PairList<String, Object> params) {
             NDArray ids = inputs.head();
-            NDArray table = store.getValue(kinds, ids.getDevice(), training);
             NDArray sum = words.forward(store, new NDList(ids), training).head();
-            sum = positions.forward(store, new NDList(sum), training).head();
-            sum = sum.add(inputs.size() == 1 ? table.get(0) : rows(table, inputs.get(1)));
+            NDArray all = store.getValue(positions, ids.getDevice(), training);
+            sum = sum.add(all.get(new NDIndex().addSliceDim(first, first + ids.getShape().get(1))));
+            if (kinds != null) {
+                NDArray table = store.getValue(kinds, ids.getDevice(), training);
+                sum = sum.add(inputs.size() == 1 ? table.get(0) : rows(table, inputs.get(1)));
+            }
             return norm.forward(store, new NDList(sum), training);
+        }
+
+        private Parameter table(String name, long rows) {
+            return addParameter(
+                    Parameter.builder()
+                            .setName(name)
+                            .setType(Parameter.Type.WEIGHT)
+                            .optShape(new Shape(rows, width))
+                            .build());
         }
 
         /** Returns the row of each token, as a product with 0 and 1, whose gradient is a sum. */
@@ -189,7 +213,6 @@ final class EncoderNetwork extends AbstractBlock {
         protected void initializeChildBlocks(
                 NDManager manager, DataType dataType, Shape... inputShapes) {
             words.initialize(manager, dataType, inputShapes[0]);
-            positions.initialize(manager, dataType, inputShapes[0].add(width));
             norm.initialize(manager, dataType, inputShapes[0].add(width));
         }
 

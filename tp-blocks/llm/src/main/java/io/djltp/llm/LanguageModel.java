@@ -52,8 +52,12 @@ public final class LanguageModel implements AutoCloseable {
                     ("config.json generation_config.json tokenizer.json"
                                     + " tokenizer_config.json special_tokens_map.json added_tokens.json"
                                     + " chat_template.jinja tokenizer.model vocab.json vocab.txt modules.json"
-                                    + " sentence_bert_config.json 1_Pooling/config.json merges.txt")
+                                    + " sentence_bert_config.json config_sentence_transformers.json"
+                                    + " 1_Pooling/config.json 2_Dense/config.json"
+                                    + " 2_Dense/model.safetensors merges.txt")
                             .split(" "));
+
+    static final String TOKENIZER = "tokenizer.json";
 
     private static final Shape PROBE = new Shape(1, 1);
 
@@ -74,10 +78,10 @@ public final class LanguageModel implements AutoCloseable {
         GenerationOptions options = GenerationOptions.read(folder, config);
         mapping = mapping(config);
         String end = ChatTemplate.tokens(folder).get("eos_token");
-        Path words = folder.resolve("tokenizer.json");
+        Path words = folder.resolve(TOKENIZER);
         boolean hasWords = Files.exists(words);
         tokenBytes = hasWords ? TokenizerIds.mostBytes(words, config.getVocabularySize()) : 0;
-        tokenizer = hasWords ? tokenizer(words, config) : null;
+        tokenizer = hasWords ? tokenizer(words, false, config.getMaxPositions()) : null;
         generation = options.toBuilder().optStopTokens(ends(options, tokenizer, end)).build();
         Model created = null;
         PretrainedWeights opened = null;
@@ -148,10 +152,14 @@ public final class LanguageModel implements AutoCloseable {
     /** Returns which tensors of a folder are the parameters of the network of its model. */
     static NameMapping mapping(ModelConfig config) {
         if (config.isEncoder()) {
-            return EncoderNetwork.mapping();
+            return EncoderNetwork.mapping(config.getModelType());
         }
-        String type = config.getModelType();
-        String table = (config.isFused() ? type : "llama") + ".names";
+        return names(config.isFused() ? config.getModelType() : "llama");
+    }
+
+    /** Reads a table of names. */
+    static NameMapping names(String modelType) {
+        String table = modelType + ".names";
         try (InputStream is = LanguageModel.class.getResourceAsStream(table)) {
             if (is == null) {
                 throw new IllegalStateException("There is no " + table + " in the jar of tp-llm");
@@ -162,14 +170,21 @@ public final class LanguageModel implements AutoCloseable {
         }
     }
 
-    static HuggingFaceTokenizer tokenizer(Path file, ModelConfig config)
+    /**
+     * Opens a tokenizer.
+     *
+     * @param file the file
+     * @param cuts whether it leaves out what is too long
+     * @param longest the tokens of the longest text
+     */
+    static HuggingFaceTokenizer tokenizer(Path file, boolean cuts, int longest)
             throws IOException, MalformedModelException {
         Engine.getEngine("PyTorch"); // else DJL looks for GPUs, and warns where there is no driver
-        // neither cut nor filled up, which would be for batches of an encoder
         try {
-            String longest = Integer.toString(config.getMaxPositions()); // else it warns
+            String length = Integer.toString(longest); // else it warns
+            String cut = Boolean.toString(cuts);
             return HuggingFaceTokenizer.newInstance(
-                    file, Map.of("truncation", "false", "padding", "false", "maxLength", longest));
+                    file, Map.of("truncation", cut, "padding", "false", "maxLength", length));
         } catch (RuntimeException e) { // of its native library
             throw new MalformedModelException(file + " is no tokenizer: " + e.getMessage(), e);
         }

@@ -35,6 +35,9 @@ import java.util.Locale;
  * <tr><td>{@code phi3}</td><td>Phi-3 with 4k context, Phi-4</td></tr>
  * <tr><td>{@code gpt2}</td><td>GPT-2</td></tr>
  * <tr><td>{@code bert}</td><td>the encoders BERT, MiniLM and others of this form</td></tr>
+ * <tr><td>{@code roberta}, {@code xlm-roberta}, {@code camembert}</td><td>the encoders RoBERTa,
+ *     XLM-R, multilingual E5, BGE-M3, CamemBERT and others of this form</td></tr>
+ * <tr><td>{@code distilbert}</td><td>the encoder DistilBERT</td></tr>
  * </table>
  *
  * <p>Dropout, which some configurations name, is not part of the networks.
@@ -80,6 +83,7 @@ public final class ModelConfig {
     private final int keyValueHeads;
     private final int headDim;
     private final int hiddenFeatures;
+    private final int firstPosition;
     private final int maxPositions;
     private final float epsilon;
     private final Activation activation;
@@ -95,16 +99,17 @@ public final class ModelConfig {
     private ModelConfig(ConfigFields fields) throws MalformedModelException {
         modelType = fields.choose("model_type", ConfigFields.MODEL_TYPES, null);
         boolean gpt2 = modelType.equals("gpt2");
+        boolean distil = modelType.equals("distilbert");
         boolean bert = isEncoder();
         boolean learned = gpt2 || bert; // positions
         vocabularySize = fields.count("vocab_size", 0);
-        width = fields.count(gpt2 ? "n_embd" : "hidden_size", 0);
-        String depth = gpt2 ? "n_layer" : "num_hidden_layers";
+        width = fields.count(gpt2 ? "n_embd" : distil ? "dim" : "hidden_size", 0);
+        String depth = gpt2 ? "n_layer" : distil ? "n_layers" : "num_hidden_layers";
         layers = fields.count(depth, 0);
         if (layers > MOST_LAYERS) {
             throw fields.malformed("%s is %s, and must be %s or less", depth, layers, MOST_LAYERS);
         }
-        heads = fields.count(gpt2 ? "n_head" : "num_attention_heads", 0);
+        heads = fields.count(gpt2 ? "n_head" : distil ? "n_heads" : "num_attention_heads", 0);
         // older Llamas and Phi-3 have no such field; of the others the default is another number
         // each
         boolean grouped = !learned && !modelType.matches("llama|phi3");
@@ -116,11 +121,13 @@ public final class ModelConfig {
         }
         headDim = headDim(fields, learned);
         hiddenFeatures =
-                gpt2 ? fields.count("n_inner", 4 * width) : fields.count("intermediate_size", 0);
+                gpt2
+                        ? fields.count("n_inner", 4 * width)
+                        : fields.count(distil ? "hidden_dim" : "intermediate_size", 0);
         int longest = fields.count(gpt2 ? "n_positions" : "max_position_embeddings", 0);
         String norm = gpt2 ? "layer_norm_epsilon" : bert ? "layer_norm_eps" : "rms_norm_eps";
         epsilon = (float) fields.positive(norm, isFused() ? 1e-5 : bert ? 1e-12 : 1e-6);
-        String function = gpt2 ? "activation_function" : "hidden_act";
+        String function = gpt2 ? "activation_function" : distil ? "activation" : "hidden_act";
         String name =
                 fields.choose(
                         function, Activation.known(), gpt2 ? "gelu_new" : bert ? "gelu" : "silu");
@@ -134,9 +141,16 @@ public final class ModelConfig {
         rotary = learned ? null : fields.rotary(modelType, headDim, longest);
         rotaryLayers = fields.rotaryLayers(modelType, layers);
         RotaryScaling scaling = rotary == null ? null : rotary.getScaling();
-        maxPositions = scaling == null ? longest : scaling.getMaxPositions(longest);
+        boolean roberta = bert && !distil && !modelType.equals("bert");
+        firstPosition = roberta ? (int) fields.number("pad_token_id", 1) + 1 : 0;
+        if (firstPosition < 0 || firstPosition >= longest) {
+            throw fields.malformed(
+                    "pad_token_id is %s, and must be an id below the %s of max_position_embeddings",
+                    firstPosition - 1, longest);
+        }
+        maxPositions = scaling == null ? longest - firstPosition : scaling.getMaxPositions(longest);
         windows = fields.windows(modelType, layers, maxPositions, rotaryLayers);
-        tokenTypes = bert ? fields.count("type_vocab_size", 2) : 0;
+        tokenTypes = bert && !distil ? fields.count("type_vocab_size", 2) : 0;
         if (bert) {
             fields.choose("position_embedding_type", List.of("absolute"), "absolute");
         }
@@ -196,12 +210,12 @@ public final class ModelConfig {
      * output is features of each token, not logits}
      */
     public boolean isEncoder() {
-        return modelType.equals("bert");
+        return modelType.endsWith("bert") || modelType.endsWith("roberta");
     }
 
     /**
      * {@return how many kinds of tokens an encoder knows, such as those of a first and a second
-     * sentence; 0 of a decoder}
+     * sentence; 0 of a decoder, and of DistilBERT}
      */
     public int getTokenTypes() {
         return tokenTypes;
@@ -251,6 +265,11 @@ public final class ModelConfig {
      */
     public int getMaxPositions() {
         return maxPositions;
+    }
+
+    /** Returns the row of the position of the first token, which RoBERTa has behind its padding. */
+    int getFirstPosition() {
+        return firstPosition;
     }
 
     /** {@return the epsilon of all norms} */

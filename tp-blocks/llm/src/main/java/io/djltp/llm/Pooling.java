@@ -2,6 +2,9 @@ package io.djltp.llm;
 
 import ai.djl.MalformedModelException;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
+import ai.djl.ndarray.NDList;
 
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
@@ -16,109 +19,217 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.Locale;
+import java.util.stream.Stream;
 
 /**
  * How one vector is made of the features of a text's tokens, as the files of sentence-transformers
  * say it, or without them the mean, of length 1.
  *
- * @param first whether it is the features of the first token, and not the mean
- * @param normalized whether it is divided by its length
+ * @param modes what is made of the features, one after another in the vector
+ * @param dense the folders of the layers behind
+ * @param normalized whether the vector is divided by its length at the end
  * @param longest how many tokens of a text count
+ * @param prompt what stands before each text
+ * @param lower whether texts are in lower case
  */
-record Pooling(boolean first, boolean normalized, int longest) {
+record Pooling(
+        List<Mode> modes,
+        List<String> dense,
+        boolean normalized,
+        int longest,
+        String prompt,
+        boolean lower) {
 
-    private static final String MODE = "pooling_mode_";
-    private static final String CLS = MODE + "cls_token";
-    private static final String MEAN = MODE + "mean_tokens";
+    private static final int[] TOKENS = {1}; // the axis
+    private static final float HIDDEN = 1e30f;
+
+    /** What is made of the features, by the names of sentence-transformers, and in its order. */
+    enum Mode {
+        CLS,
+        MAX,
+        MEAN,
+        MEAN_SQRT_LEN_TOKENS,
+        WEIGHTEDMEAN,
+        LASTTOKEN;
+
+        private String lower() {
+            return name().toLowerCase(Locale.ROOT);
+        }
+    }
 
     static Pooling read(Path folder, int maxPositions) throws IOException, MalformedModelException {
-        int longest = maxPositions;
-        Path limits = folder.resolve("sentence_bert_config.json");
-        if (Files.exists(limits)) {
-            JsonElement length = ConfigFields.parse(limits, JsonObject.class).get("max_seq_length");
-            if (length instanceof JsonPrimitive number && number.isNumber()) {
-                longest = Math.min(longest, number.getAsInt());
-            }
+        JsonObject limits = new JsonObject();
+        for (String kind : List.of("xlm-roberta", "camembert", "distilbert", "roberta", "bert")) {
+            limits = object(folder, "sentence_%s_config.json".formatted(kind), limits);
         }
+        JsonElement length = limits.get("max_seq_length");
+        if (length == null || length.isJsonNull()) {
+            JsonObject words = object(folder, "tokenizer_config.json", new JsonObject());
+            length = words.get("model_max_length");
+        }
+        boolean number = length instanceof JsonPrimitive most && most.isNumber();
+        int longest = number ? (int) Math.min(maxPositions, length.getAsDouble()) : maxPositions;
+        boolean lower =
+                limits.get("do_lower_case") instanceof JsonPrimitive flag && flag.getAsBoolean();
         Path modules = folder.resolve("modules.json");
         if (!Files.exists(modules)) {
-            return new Pooling(false, true, longest);
+            return new Pooling(List.of(Mode.MEAN), List.of(), true, longest, "", lower);
         }
-        boolean first = false;
+        String prompt = prompt(folder);
+        List<Mode> modes = List.of();
+        List<String> dense = new ArrayList<>();
         boolean normalized = false;
         for (JsonElement each : ConfigFields.parse(modules, JsonArray.class)) {
-            String type = each.getAsJsonObject().get("type").getAsString();
-            switch (type.substring(type.lastIndexOf('.') + 1)) {
-                case "Transformer" -> {}
-                case "Normalize" -> normalized = true;
-                case "Pooling" -> {
-                    String path = each.getAsJsonObject().get("path").getAsString();
-                    first = isFirst(folder.resolve(path).resolve("config.json"));
-                }
-                default ->
-                        throw new MalformedModelException(
-                                ("%s has a %s; known are Transformer, Pooling and" + " Normalize")
-                                        .formatted(modules, type));
+            JsonObject module = each.getAsJsonObject();
+            String type = module.get("type").getAsString();
+            String name = type.substring(type.lastIndexOf('.') + 1);
+            String path = module.has("path") ? module.get("path").getAsString() : "";
+            boolean known =
+                    switch (name) {
+                        case "Transformer" -> path.isEmpty() && modes.isEmpty();
+                        case "Pooling" -> modes.isEmpty();
+                        case "Dense" -> !modes.isEmpty() && !normalized;
+                        case "Normalize" -> !modes.isEmpty();
+                        default -> false;
+                    };
+            if (!known) {
+                throw new MalformedModelException(
+                        ("%s has a %s in '%s'; known are a Transformer in '', Pooling, Dense and"
+                                        + " Normalize, in this order")
+                                .formatted(modules, type, path));
             }
+            if (name.equals("Pooling")) {
+                modes = modes(folder.resolve(path).resolve("config.json"), prompt);
+            } else if (name.equals("Dense")) {
+                dense.add(path);
+            }
+            normalized |= name.equals("Normalize");
         }
-        return new Pooling(first, normalized, longest);
+        if (modes.isEmpty()) {
+            throw new MalformedModelException(modules + " has no Pooling: it makes no vectors");
+        }
+        return new Pooling(modes, List.copyOf(dense), normalized, longest, prompt, lower);
     }
 
-    private static boolean isFirst(Path file) throws IOException, MalformedModelException {
-        JsonObject config = ConfigFields.parse(file, JsonObject.class);
-        List<String> modes = new ArrayList<>();
-        for (String name : config.keySet()) {
-            if (name.startsWith(MODE)
-                    && config.get(name) instanceof JsonPrimitive used
-                    && used.getAsBoolean()) {
-                modes.add(name);
-            }
+    private static JsonObject object(Path folder, String name, JsonObject without)
+            throws IOException, MalformedModelException {
+        Path file = folder.resolve(name);
+        return Files.exists(file) ? ConfigFields.parse(file, JsonObject.class) : without;
+    }
+
+    /** Returns the prompt of texts that have none. */
+    private static String prompt(Path folder) throws IOException, MalformedModelException {
+        String file = "config_sentence_transformers.json";
+        JsonObject config = object(folder, file, new JsonObject());
+        if (!(config.get("default_prompt_name") instanceof JsonPrimitive name)) {
+            return "";
         }
-        if (modes.equals(List.of(CLS)) || modes.equals(List.of(MEAN))) {
-            return modes.contains(CLS);
+        if (config.get("prompts") instanceof JsonObject prompts
+                && prompts.get(name.getAsString()) instanceof JsonPrimitive prompt) {
+            return prompt.getAsString();
         }
         throw new MalformedModelException(
-                file + " has " + modes + "; implemented is one of " + CLS + " and " + MEAN);
+                "%s: default_prompt_name is %s, which is none of the prompts"
+                        .formatted(folder.resolve(file), name));
     }
 
-    /** Returns the ids of a text; one that is too long keeps its last, which ends it. */
-    long[] ids(HuggingFaceTokenizer tokenizer, String text) {
-        long[] ids = tokenizer.encode(text, true, false).getIds();
-        Errors.check(ids.length > 0, "The tokenizer makes no token of the text '%s'", text);
-        if (ids.length <= longest) {
-            return ids;
+    private static List<Mode> modes(Path file, String prompt)
+            throws IOException, MalformedModelException {
+        JsonObject config = ConfigFields.parse(file, JsonObject.class);
+        boolean whole =
+                !(config.get("include_prompt") instanceof JsonPrimitive flag)
+                        || flag.getAsBoolean();
+        if (!whole && !prompt.isEmpty()) {
+            throw new MalformedModelException(
+                    ("%s: include_prompt is false, which is not implemented with the default prompt"
+                                    + " '%s': remove default_prompt_name")
+                            .formatted(file, prompt));
         }
-        long[] cut = Arrays.copyOf(ids, longest);
-        cut[cut.length - 1] = ids[ids.length - 1];
-        return cut;
+        List<String> names = new ArrayList<>();
+        JsonElement chosen = config.get("pooling_mode"); // since version 6
+        if (chosen instanceof JsonArray several) {
+            several.forEach(each -> names.add(each.getAsString()));
+        } else if (chosen instanceof JsonPrimitive one) {
+            names.add(one.getAsString());
+        } else {
+            Stream.of(Mode.values())
+                    .map(Mode::lower)
+                    .filter(
+                            mode ->
+                                    config.keySet().stream()
+                                            .anyMatch(key -> has(config, key, mode)))
+                    .forEach(names::add);
+        }
+        List<Mode> modes = new ArrayList<>();
+        for (String name : names) {
+            modes.add(
+                    Stream.of(Mode.values())
+                            .filter(mode -> mode.lower().equals(name))
+                            .findFirst()
+                            .orElseThrow(
+                                    () ->
+                                            new MalformedModelException(
+                                                    "%s: pooling_mode is %s; known are %s"
+                                                            .formatted(
+                                                                    file,
+                                                                    name,
+                                                                    Arrays.toString(Mode.values())
+                                                                            .toLowerCase(
+                                                                                    Locale
+                                                                                            .ROOT)))));
+        }
+        return modes.isEmpty() ? List.of(Mode.MEAN) : List.copyOf(modes);
+    }
+
+    /** Returns whether a field of older versions has a mode. */
+    private static boolean has(JsonObject config, String key, String mode) {
+        return key.matches("pooling_mode_" + mode + "(_tokens?)?")
+                && config.get(key) instanceof JsonPrimitive used
+                && used.getAsBoolean();
+    }
+
+    /** Opens a tokenizer that leaves out what is too long, but for the tokens that it adds. */
+    HuggingFaceTokenizer tokenizer(Path file) throws IOException, MalformedModelException {
+        return LanguageModel.tokenizer(file, true, longest);
+    }
+
+    /** Returns the ids of a text. */
+    long[] ids(HuggingFaceTokenizer tokenizer, String text) {
+        String whole = prompt + text;
+        String read = lower ? whole.toLowerCase(Locale.ROOT) : whole;
+        long[] ids = tokenizer.encode(read, true, false).getIds();
+        Errors.check(ids.length > 0, "The tokenizer makes no token of the text '%s'", text);
+        return ids;
     }
 
     /**
-     * Returns the vector of a text.
+     * Returns the vectors of texts, before the layers behind.
      *
-     * @param features the features of its tokens, one token after another
-     * @param from where those of the first token are
-     * @param tokens the number of tokens
-     * @param width the features of a token
+     * @param features the features of their tokens, [B, T, D]
+     * @param isToken 1 for a token, 0 for what fills up, [B, T]
+     * @return the vectors, [B, D times the number of modes]
      */
-    float[] pool(float[] features, int from, int tokens, int width) {
-        double[] sum = new double[width];
-        int counted = first ? 1 : tokens;
-        for (int t = 0; t < counted; t++) {
-            for (int i = 0; i < width; i++) {
-                sum[i] += features[from + t * width + i];
-            }
+    NDArray pool(NDArray features, NDArray isToken) {
+        NDArray counted = isToken.toType(features.getDataType(), false).expandDims(2);
+        NDArray count = counted.sum(TOKENS, true);
+        NDArray places = counted.cumSum(1).mul(counted); // 1, 2, ... of the tokens
+        NDList vectors = new NDList();
+        for (Mode mode : modes) {
+            NDArray weights =
+                    switch (mode) {
+                        case CLS -> places.eq(1).toType(features.getDataType(), false);
+                        case LASTTOKEN -> places.eq(count).toType(features.getDataType(), false);
+                        case MEAN -> counted.div(count);
+                        case MEAN_SQRT_LEN_TOKENS -> counted.div(count.sqrt());
+                        case WEIGHTEDMEAN -> places.div(places.sum(TOKENS, true));
+                        case MAX -> counted.sub(1).mul(HIDDEN);
+                    };
+            vectors.add(
+                    mode == Mode.MAX
+                            ? features.add(weights).max(TOKENS)
+                            : features.mul(weights).sum(TOKENS));
         }
-        double squares = 0;
-        for (int i = 0; i < width; i++) {
-            sum[i] /= counted;
-            squares += sum[i] * sum[i];
-        }
-        double length = normalized ? Math.max(Math.sqrt(squares), 1e-12) : 1;
-        float[] pooled = new float[width];
-        for (int i = 0; i < width; i++) {
-            pooled[i] = (float) (sum[i] / length);
-        }
-        return pooled;
+        return NDArrays.concat(vectors, 1);
     }
 }

@@ -58,10 +58,12 @@ final class RankEncoder implements AutoCloseable {
         tensors = new NetworkTensors(config, files);
         String table = tensors.name("embeddings.words.embedding");
         words = new RankWeights.TableRows(files, tensors.stored(table));
-        ShardRange all = new ShardRange(0, config.getMaxPositions());
-        try (NDArray rows = read("embeddings.positions.weight", 0, all);
-                NDArray kind = read("embeddings.kinds", 0, new ShardRange(0, 1))) {
-            positions = rows.addi(kind).toFloatArray();
+        ShardRange all = new ShardRange(config.getFirstPosition(), config.getMaxPositions());
+        try (NDArray rows = read("embeddings.positions", 0, all)) {
+            if (config.getTokenTypes() > 0) {
+                rows.addi(read("embeddings.kinds", 0, new ShardRange(0, 1)));
+            }
+            positions = rows.toFloatArray();
         }
         int rank = ranks.getRank();
         int dim = config.getHeadDim();

@@ -5,6 +5,7 @@ import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.training.ParameterStore;
 import ai.djl.translate.NoopTranslator;
 
 import com.google.gson.Gson;
@@ -39,6 +40,10 @@ public class EncoderTest extends TestFolder {
         return new Object[][] {
             {"'hidden_act': 'gelu'", ""},
             {"'hidden_act': 'relu', 'type_vocab_size': 3, 'layer_norm_eps': 1e-5", "bert."},
+            {"'model_type': 'roberta', 'pad_token_id': 1, 'layer_norm_eps': 1e-5", "roberta."},
+            {"'model_type': 'xlm-roberta', 'pad_token_id': 2, 'type_vocab_size': 1", ""},
+            {"'model_type': 'distilbert', 'activation': 'relu'", "distilbert."},
+            {"'model_type': 'distilbert', 'sinusoidal_pos_embds': true, 'dropout': 0.1", ""},
         };
     }
 
@@ -53,7 +58,21 @@ public class EncoderTest extends TestFolder {
         RandomFolder.config("{" + fields + "}")
                 .entrySet()
                 .forEach(each -> config.add(each.getKey(), each.getValue()));
+        if (isDistilBert(config)) {
+            Map.of(
+                            "hidden_size", "dim",
+                            "num_hidden_layers", "n_layers",
+                            "num_attention_heads", "n_heads",
+                            "intermediate_size", "hidden_dim")
+                    .forEach((name, own) -> config.add(own, config.remove(name)));
+            List.of("layer_norm_eps", "hidden_dropout_prob", "position_embedding_type")
+                    .forEach(config::remove);
+        }
         return config;
+    }
+
+    private static boolean isDistilBert(JsonObject config) {
+        return config.get("model_type").getAsString().equals("distilbert");
     }
 
     @Test(dataProvider = "models", timeOut = 120_000)
@@ -65,11 +84,13 @@ public class EncoderTest extends TestFolder {
         if (!prefix.isEmpty()) { // a model around it
             tensors.put("cls.predictions.bias", new Shape(53));
         } else {
-            tensors.put("pooler.dense.bias", new Shape(20));
+            boolean distil = isDistilBert(config);
+            tensors.put(distil ? "vocab_layer_norm.bias" : "pooler.dense.bias", new Shape(20));
         }
         RandomFolder.write(folder.resolve("model.safetensors"), tensors, 7);
         long[] ids = new Random(1).longs(INPUT.size(), 0, 53).toArray();
-        long[] kinds = new Random(2).longs(INPUT.size(), 0, 2).toArray();
+        int types = ModelConfig.read(folder).getTokenTypes();
+        long[] kinds = new Random(2).longs(INPUT.size(), 0, Math.max(1, types)).toArray();
         long[] mask = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0};
         JsonObject line = new JsonObject();
         line.addProperty("folder", folder.toString());
@@ -82,6 +103,7 @@ public class EncoderTest extends TestFolder {
                 long[][] rows = {Arrays.copyOf(each, 9), Arrays.copyOfRange(each, 9, 18)};
                 line.add(List.of("ids", "mask", "kinds").get(i - 1), gson.toJsonTree(rows));
             }
+            inputs = Arrays.copyOf(inputs, types == 0 ? 2 : 3);
             String result = PyTorch.run("llm/reference.py", List.of(line.toString())).get(0);
             double[] expected = gson.fromJson(result, double[].class);
             for (int ranks = 1; ranks <= 4; ranks++) {
@@ -115,6 +137,25 @@ public class EncoderTest extends TestFolder {
                 NDArray found = predictor.predict(new NDList(inputs)).head();
                 Expected.check(found.toFloatArray(), expected, TOLERANCE, "bert, saved");
             }
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void testBadFieldsAndInputsAreNamed() throws Exception {
+        JsonObject roberta = config("'model_type': 'roberta', 'pad_token_id': 11");
+        Refusals.throwsArgument(
+                () -> ModelConfig.parse(roberta.toString()), "pad_token_id is 11, and must be");
+        JsonObject distil = config("'model_type': 'distilbert'");
+        RandomFolder.write(folder, distil, 7);
+        try (LanguageModel model = LanguageModel.load(folder);
+                NDManager manager = NDManager.newBaseManager()) {
+            model.readWhole();
+            NDArray ids = manager.zeros(INPUT, DataType.INT64);
+            NDList three = new NDList(ids, ids.onesLike(), ids);
+            ParameterStore store = new ParameterStore(manager, false);
+            Refusals.throwsArgument(
+                    () -> model.getModel().getBlock().forward(store, three, false),
+                    "a distilbert knows 0");
         }
     }
 

@@ -111,7 +111,8 @@ public final class RandomFolder {
     static Map<String, Shape> tensors(JsonObject config) {
         return switch (config.get("model_type").getAsString()) {
             case "gpt2" -> gpt2(config);
-            case "bert" -> bert(config);
+            case "bert", "roberta", "xlm-roberta", "camembert" -> bert(config);
+            case "distilbert" -> distilBert(config);
             default -> llama(config);
         };
     }
@@ -206,6 +207,29 @@ public final class RandomFolder {
             linear(tensors, layer + "intermediate.dense", hidden, width, true);
             linear(tensors, layer + "output.dense", width, hidden, true);
             norm(tensors, layer + "output.LayerNorm", width);
+        }
+        return tensors;
+    }
+
+    private static Map<String, Shape> distilBert(JsonObject config) {
+        long width = get(config, "dim", 0);
+        long hidden = get(config, "hidden_dim", 0);
+        Map<String, Shape> tensors = new LinkedHashMap<>();
+        String first = "embeddings.";
+        Shape words = new Shape(get(config, "vocab_size", 0), width);
+        tensors.put(first + "word_embeddings.weight", words);
+        Shape places = new Shape(get(config, "max_position_embeddings", 0), width);
+        tensors.put(first + "position_embeddings.weight", places);
+        norm(tensors, first + "LayerNorm", width);
+        for (int i = 0; i < get(config, "n_layers", 0); i++) {
+            String layer = "transformer.layer." + i + ".";
+            for (String name : "q_lin k_lin v_lin out_lin".split(" ")) {
+                linear(tensors, layer + "attention." + name, width, width, true);
+            }
+            norm(tensors, layer + "sa_layer_norm", width);
+            linear(tensors, layer + "ffn.lin1", hidden, width, true);
+            linear(tensors, layer + "ffn.lin2", width, hidden, true);
+            norm(tensors, layer + "output_layer_norm", width);
         }
         return tensors;
     }
