@@ -118,7 +118,12 @@ public final class OnnxExport {
                 Graph graph = new Graph(external, location);
                 String last = add(graph, block, "", input);
                 ModelProto file =
-                        graph.build(model.getName(), input, inputType, inputShape, last, output);
+                        graph.build(
+                                model.getName(),
+                                Graph.value(input, inputType, inputShape, "batch"),
+                                last,
+                                Graph.value(
+                                        output, DataType.FLOAT32, outputShape(block), "output"));
                 try (OutputStream out = Files.newOutputStream(side.resolve(name))) {
                     file.writeTo(out);
                 }
@@ -130,6 +135,22 @@ public final class OnnxExport {
                 Files.deleteIfExists(weights); // of the file that is replaced
             }
         }
+    }
+
+    /** Returns the shape of the output, -1 where it is another with another input. */
+    private Shape outputShape(Block block) {
+        long[] lengths = outputShape(block, 2).getShape().clone();
+        Shape others = outputShape(block, 3);
+        for (int i = 0; i < lengths.length; i++) {
+            lengths[i] = lengths[i] == others.get(i) ? lengths[i] : -1;
+        }
+        return new Shape(lengths);
+    }
+
+    private Shape outputShape(Block block, long length) {
+        long[] lengths =
+                LongStream.of(inputShape.getShape()).map(n -> n < 0 ? length : n).toArray();
+        return block.getOutputShapes(new Shape[] {new Shape(lengths)})[0];
     }
 
     private static long bytes(Block block) {
@@ -444,15 +465,15 @@ public final class OnnxExport {
         }
 
         private ModelProto build(
-                String name, String input, DataType type, Shape shape, String last, String output) {
+                String name, ValueInfoProto input, String last, ValueInfoProto output) {
             graph.setName(name)
-                    .addInput(value(input).setType(type(type, shape)))
+                    .addInput(input)
                     .addNode(
                             NodeProto.newBuilder()
                                     .setOpType("Identity")
                                     .addInput(last)
-                                    .addOutput(output))
-                    .addOutput(value(output).setType(type(DataType.FLOAT32, null)));
+                                    .addOutput(output.getName()))
+                    .addOutput(output);
             return ModelProto.newBuilder()
                     .setIrVersion(VERSION)
                     .setProducerName("DJL Tensor Parallel")
@@ -461,25 +482,21 @@ public final class OnnxExport {
                     .build();
         }
 
-        private static ValueInfoProto.Builder value(String name) {
-            return ValueInfoProto.newBuilder().setName(name);
-        }
-
-        private static TypeProto type(DataType type, @Nullable Shape shape) {
-            TypeProto.Tensor.Builder tensor = TypeProto.Tensor.newBuilder().setElemType(code(type));
-            if (shape != null) {
-                TensorShapeProto.Builder lengths = TensorShapeProto.newBuilder();
-                for (long length : shape.getShape()) {
-                    TensorShapeProto.Dimension.Builder axis =
-                            TensorShapeProto.Dimension.newBuilder();
-                    lengths.addDim(
-                            length < 0
-                                    ? axis.setDimParam("batch" + lengths.getDimCount())
-                                    : axis.setDimValue(length));
-                }
-                tensor.setShape(lengths);
+        private static ValueInfoProto value(String name, DataType type, Shape shape, String any) {
+            TensorShapeProto.Builder lengths = TensorShapeProto.newBuilder();
+            for (long length : shape.getShape()) {
+                TensorShapeProto.Dimension.Builder axis = TensorShapeProto.Dimension.newBuilder();
+                lengths.addDim(
+                        length < 0
+                                ? axis.setDimParam(any + lengths.getDimCount())
+                                : axis.setDimValue(length));
             }
-            return TypeProto.newBuilder().setTensorType(tensor).build();
+            TypeProto.Tensor.Builder tensor =
+                    TypeProto.Tensor.newBuilder().setElemType(code(type)).setShape(lengths);
+            return ValueInfoProto.newBuilder()
+                    .setName(name)
+                    .setType(TypeProto.newBuilder().setTensorType(tensor))
+                    .build();
         }
 
         private static int code(DataType type) {

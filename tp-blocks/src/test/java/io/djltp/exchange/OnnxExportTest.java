@@ -9,6 +9,7 @@ import ai.djl.Model;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
+import ai.onnx.proto.OnnxMl.ModelProto;
 
 import io.djltp.collective.ForkedJvm;
 import io.djltp.nn.ColumnParallelLinear;
@@ -58,6 +59,29 @@ public class OnnxExportTest extends TestFolder {
                 Assert.assertEquals(files.toList(), List.of());
             }
         }
+    }
+
+    @DataProvider
+    public static Object[][] outputs() {
+        return new Object[][] {
+            {linear(3), new Shape(2, 4), new Shape(-1, 4), List.of(0L, 3L)},
+            {linear(3), new Shape(2, 5, 4), new Shape(-1, 5, 4), List.of(0L, 5L, 3L)},
+            {new EmbeddingBag(5, 3), new Shape(2, 4), new Shape(-1, -1), List.of(0L, 3L)},
+        };
+    }
+
+    /** A reader asks for the lengths of the output, 0 for any. */
+    @Test(dataProvider = "outputs")
+    public void theOutputHasAShape(Block block, Shape shape, Shape input, List<Long> expected)
+            throws IOException {
+        DataType type = block instanceof EmbeddingBag ? DataType.INT32 : DataType.FLOAT32;
+        Path file = folder.resolve("m.onnx");
+        try (Model model = initialized(block, shape)) {
+            OnnxExport.builder().setInput("x", type, input).build().write(model, file);
+        }
+        var graph = ModelProto.parseFrom(Files.readAllBytes(file)).getGraph();
+        var lengths = graph.getOutput(0).getType().getTensorType().getShape().getDimList();
+        Assert.assertEquals(lengths.stream().map(each -> each.getDimValue()).toList(), expected);
     }
 
     /** The dependency is optional; without it the error names it. */
