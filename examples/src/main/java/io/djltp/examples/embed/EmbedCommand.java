@@ -38,14 +38,12 @@ import java.util.concurrent.Callable;
 @Command(
         name = "embed",
         description =
-                "Computes the embeddings of texts by all-MiniLM-L6-v2, whose attention heads and"
-                        + " matrices are cut over ranks. Of a text longer than 256 word pieces,"
-                        + " the rest is left out.",
+                "Computes the embeddings of texts by an encoder, whose attention heads and"
+                        + " matrices are cut over ranks. Of a text that is too long, for"
+                        + " all-MiniLM-L6-v2 longer than 256 word pieces, the rest is left out.",
         mixinStandardHelpOptions = true)
 public final class EmbedCommand implements Callable<Integer> {
 
-    private static final int LAYERS = 6; // of the model
-    private static final int HEADS = 12;
     private static final int SHOWN = 5; // numbers of a vector
 
     @Mixin private EmbedOptions options;
@@ -71,25 +69,27 @@ public final class EmbedCommand implements Callable<Integer> {
 
     private void run(@Nullable Job job) throws IOException {
         List<EmbeddedText> embedded = options.texts().stream().map(EmbeddedText::new).toList();
-        try (Embedder embedder = load(job)) {
+        Path folder = options.model == null ? MiniLmFolder.get() : options.model;
+        try (Embedder embedder = load(folder, job)) {
+            int layers = embedder.getConfig().getLayers();
             embed(embedded.subList(0, 1), embedder); // loads code
             EmbeddedText head = embedded.get(0);
-            head.collectivesPerLayer = (int) embedder.getAllReduces() / LAYERS;
+            head.collectivesPerLayer = (int) embedder.getAllReduces() / layers;
             long begin = System.nanoTime();
             embed(embedded, embedder);
             head.seconds = (System.nanoTime() - begin) / 1e9;
             head.ranks = options.ranks();
-            print(embedded);
+            print(embedded, layers);
         }
         if (first) {
             JsonFile.write(options.json, embedded);
         }
     }
 
-    private Embedder load(@Nullable Job job) throws IOException {
+    private Embedder load(Path folder, @Nullable Job job) {
         try {
-            return Embedder.load(MiniLmFolder.get(), options.config(job));
-        } catch (IllegalArgumentException | MalformedModelException e) {
+            return Embedder.load(folder, options.config(job));
+        } catch (IOException | IllegalArgumentException | MalformedModelException e) {
             throw new BadInputException(e.getMessage(), e);
         }
     }
@@ -101,11 +101,12 @@ public final class EmbedCommand implements Callable<Integer> {
         }
     }
 
-    private void print(List<EmbeddedText> embedded) {
+    private void print(List<EmbeddedText> embedded, int layers) {
         for (int i = 0; i < embedded.size(); i++) {
             EmbeddedText each = embedded.get(i);
             StringBuilder numbers = new StringBuilder();
-            for (float number : Arrays.copyOf(each.vector, SHOWN)) {
+            int shown = Math.min(SHOWN, each.vector.length);
+            for (float number : Arrays.copyOf(each.vector, shown)) {
                 numbers.append(String.format(Locale.ROOT, "%9.5f", number));
             }
             out.printf("%3d %s ... of %d  %s%n", i + 1, numbers, each.vector.length, each.text);
@@ -120,7 +121,7 @@ public final class EmbedCommand implements Callable<Integer> {
                 options.ranks() == 1 ? "" : "s",
                 1e3 * seconds / embedded.size(),
                 head.collectivesPerLayer,
-                LAYERS);
+                layers);
     }
 
     /** The options of {@link EmbedCommand}. */
@@ -128,6 +129,14 @@ public final class EmbedCommand implements Callable<Integer> {
 
         @Parameters(arity = "0..*", paramLabel = "TEXT", description = "The texts.")
         private List<String> arguments = new ArrayList<>();
+
+        @Option(
+                names = "--model",
+                paramLabel = "DIR",
+                description =
+                        "A Hugging Face folder of an encoder, with the files of"
+                                + " sentence-transformers or without (all-MiniLM-L6-v2).")
+        @Nullable Path model;
 
         @Option(
                 names = "--file",
@@ -138,7 +147,7 @@ public final class EmbedCommand implements Callable<Integer> {
         @Option(
                 names = "--tp",
                 description =
-                        "Number of ranks of all processes, 1 to 12, the model's heads (2, or one"
+                        "Number of ranks of all processes, at most the model's heads (2, or one"
                                 + " for each process that a launcher has started).")
         private @Nullable Integer tp;
 
@@ -153,12 +162,6 @@ public final class EmbedCommand implements Callable<Integer> {
         void check() {
             where.check();
             positive("--tp", ranks());
-            if (ranks() > HEADS) {
-                throw new BadInputException(
-                        "--tp %d leaves ranks without a head: the model has %d heads, use --tp %2$d"
-                                + " or less",
-                        ranks(), HEADS);
-            }
             DeviceOptions.checkShared(ranks(), "--tp " + ranks() + " ranks");
             JsonFile.check("--json", json);
             texts = readTexts();

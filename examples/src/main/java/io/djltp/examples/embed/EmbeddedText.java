@@ -33,6 +33,10 @@ final class EmbeddedText {
 
     /** Returns the cosine with another text. */
     double cosine(EmbeddedText other) {
+        return product(other) / Math.sqrt(product(this) * other.product(other));
+    }
+
+    private double product(EmbeddedText other) {
         double sum = 0;
         for (int i = 0; i < vector.length; i++) {
             sum += (double) vector[i] * other.vector[i];

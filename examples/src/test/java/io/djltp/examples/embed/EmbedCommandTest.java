@@ -8,6 +8,9 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
 import io.djltp.examples.TpRun;
+import io.djltp.llm.Embedder;
+import io.djltp.llm.RandomFolder;
+import io.djltp.rank.ParallelConfig;
 import io.djltp.testing.TestFolder;
 
 import org.testng.annotations.BeforeClass;
@@ -16,6 +19,7 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.List;
 
 /** The command prints and writes embeddings, and says in one line what is wrong with its input. */
 public class EmbedCommandTest {
@@ -59,5 +63,28 @@ public class EmbedCommandTest {
         assertEquals(once.get("ranks").getAsInt(), 3);
         assertEquals(once.get("collectives_per_layer").getAsInt(), 2);
         assertTrue(once.get("seconds").getAsDouble() > 0);
+    }
+
+    @Test(timeOut = 120_000)
+    public void aFolderHasTheVectorsOfItsOwn() throws Exception {
+        RandomFolder.writeEncoder(folder); // of 2 layers and width 20
+        String pooling = "[{\"type\": \"a.Transformer\"}, {\"type\": \"a.Pooling\"}]";
+        Files.writeString(folder.resolve("modules.json"), pooling); // of any length
+        Path json = folder.resolve("own.json");
+        TpRun.line("embed word word --model " + folder + " --tp 3 --json " + json)
+                .assertPrints(
+                        0, "1.000", "of 20", "2 collective operations in each of the 2 layers");
+        JsonObject own =
+                JsonParser.parseString(Files.readString(json))
+                        .getAsJsonArray()
+                        .get(0)
+                        .getAsJsonObject();
+        try (Embedder embedder = Embedder.load(folder, ParallelConfig.tensor(3))) {
+            float[] expected = embedder.embed(List.of("word")).get(0);
+            for (int i = 0; i < expected.length; i++) {
+                assertEquals(
+                        own.get("vector").getAsJsonArray().get(i).getAsFloat(), expected[i], 1e-6);
+            }
+        }
     }
 }

@@ -197,6 +197,11 @@ public final class Embedder implements AutoCloseable {
                 : (int) dense.get(dense.size() - 1).weight().getShape().get(0);
     }
 
+    /** {@return what {@code config.json} says} */
+    public ModelConfig getConfig() {
+        return model.getConfig();
+    }
+
     /**
      * {@return how many all-reduces a rank has taken part in: two in each layer of a pass, on
      * several ranks}
