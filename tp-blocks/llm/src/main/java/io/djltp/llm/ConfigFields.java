@@ -47,7 +47,8 @@ final class ConfigFields {
     /** Fields that say nothing about what the model computes, or only about its training. */
     private static final Pattern IGNORED =
             Pattern.compile(
-                    "_.*|tie_weights_|unsloth_.*|sinusoidal_pos_embds|dropout|.*_token_id|.*_pdrop|.*_dropout|.*_dropout_prob|torch_dtype|dtype"
+                    "_.*|tie_weights_|unsloth_.*|sinusoidal_pos_embds|dropout|directionality"
+                            + "|pooler_.*|output_past|.*_token_id|.*_pdrop|.*_dropout|.*_dropout_prob|torch_dtype|dtype"
                             + "|transformers_version|transformers\\.js_config|architectures"
                             + "|use_cache|initializer_range|pretraining_tp|auto_map|id2label"
                             + "|label2id|name_or_path|task_specific_params|n_ctx|summary_.*|problem_type"

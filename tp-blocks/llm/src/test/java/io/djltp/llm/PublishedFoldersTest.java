@@ -54,6 +54,19 @@ public class PublishedFoldersTest {
             {"SmolLM2-135M", "llama 49152 576 30 9/3 64 1536 8192 true", two, null},
             {"TinyLlama-1.1B-Chat", "llama 32000 2048 22 32/4 64 5632 2048 false", two, null},
             {"bert-base-uncased", "bert 30522 768 12 12/12 64 3072 512 true", List.of(), null},
+            {
+                "bert-base-multilingual-cased",
+                "bert 119547 768 12 12/12 64 3072 512 true",
+                List.of(),
+                null
+            },
+            {"xlm-roberta-base", "xlm-roberta 250002 768 12 12/12 64 3072 512 true", two, null},
+            {
+                "distilbert-base-uncased",
+                "distilbert 30522 768 6 12/12 64 3072 512 true",
+                List.of(),
+                null
+            },
             {"all-MiniLM-L6-v2", "bert 30522 384 6 12/12 32 1536 512 true", List.of(), null},
         };
     }
