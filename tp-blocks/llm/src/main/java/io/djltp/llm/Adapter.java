@@ -115,17 +115,17 @@ final class Adapter implements Closeable {
     }
 
     /** Adds new adapters to the network of a model. */
-    static Adapter of(LoraConfig config, Model model, NameMapping base) throws IOException {
-        return new Adapter(config, null, model.getBlock(), base);
+    static Adapter of(LoraConfig config, Model model, ModelFamily family) throws IOException {
+        return new Adapter(config, null, model.getBlock(), family.mapping());
     }
 
     /** Adds the adapters of a folder to the network of a model. */
-    static Adapter read(Path folder, Model model, NameMapping base)
+    static Adapter read(Path folder, Model model, ModelFamily family)
             throws IOException, MalformedModelException {
         ConfigFields fields = ConfigFields.read(folder.resolve(CONFIG));
-        boolean gpt2 = model.getName().equals("gpt2");
+        boolean transposed = family.is(ModelFamily.Trait.TRANSPOSED);
         try {
-            return new Adapter(fields.lora(gpt2), folder, model.getBlock(), base);
+            return new Adapter(fields.lora(transposed), folder, model.getBlock(), family.mapping());
         } catch (IllegalArgumentException e) {
             throw fields.malformed("%s", e.getMessage());
         }
@@ -212,7 +212,7 @@ final class Adapter implements Closeable {
         fields.put("use_rslora", config.isRankStabilized());
         String pattern = config.getTargetPattern();
         fields.put("target_modules", pattern == null ? words() : pattern);
-        fields.put("fan_in_fan_out", model.getModelType().equals("gpt2"));
+        fields.put("fan_in_fan_out", model.family().is(ModelFamily.Trait.TRANSPOSED));
         fields.put("bias", "none");
         fields.put("inference_mode", true);
         fields.put("init_lora_weights", true);

@@ -24,23 +24,17 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Locale;
 import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Pattern;
+import java.util.stream.IntStream;
 import java.util.stream.StreamSupport;
 
 /** The fields of a {@code config.json}, of which each is asked for by its name. */
 final class ConfigFields {
-
-    static final List<String> MODEL_TYPES =
-            List.of(
-                    ("llama mistral qwen2 qwen3 smollm3 phi3 gpt2 bert roberta xlm-roberta camembert"
-                                    + " distilbert")
-                            .split(" "));
 
     private static final String ROPE_THETA = "rope_theta";
 
@@ -74,7 +68,8 @@ final class ConfigFields {
                                     + " scale_attn_by_inverse_layer_idx: false,"
                                     + " reorder_and_upcast_attn: false, partial_rotary_factor: 1,"
                                     + " use_mrope: false, rope_interleaved: false,"
-                                    + " chunk_size_feed_forward: 0, pruned_heads: {}}",
+                                    + " chunk_size_feed_forward: 0, pruned_heads: {},"
+                                    + " position_embedding_type: absolute}",
                             JsonObject.class);
 
     /** Ways to generate that are not implemented, and the values without them. */
@@ -110,6 +105,7 @@ final class ConfigFields {
     private final Path file;
     private final JsonObject fields;
     private final Set<String> asked = new LinkedHashSet<>();
+    private @Nullable ModelFamily family; // once it is asked for, only its fields are known
 
     private ConfigFields(Path file, JsonObject fields) {
         this.file = file;
@@ -173,9 +169,19 @@ final class ConfigFields {
                 file + ": " + String.format(Locale.ROOT, message, values));
     }
 
+    /** Returns the family of the model, whose fields and defaults count from now on. */
+    ModelFamily family() throws MalformedModelException {
+        ModelFamily own = ModelFamily.of(choose("model_type", ModelFamily.types(), null));
+        family = own;
+        return own;
+    }
+
     private @Nullable JsonElement get(String name) {
-        asked.add(name);
         JsonElement value = fields.get(name);
+        if (family != null && (value == null || !family.has(name))) {
+            value = family.getDefault(name);
+        }
+        asked.add(name);
         return value == null || value.isJsonNull() ? null : value;
     }
 
@@ -335,10 +341,9 @@ final class ConfigFields {
         return builder.build();
     }
 
-    RotaryEmbedding rotary(String modelType, int headDim, int maxPositions)
-            throws MalformedModelException {
+    RotaryEmbedding rotary(int headDim, int maxPositions) throws MalformedModelException {
         RotaryEmbedding.Builder builder = RotaryEmbedding.builder();
-        double base = positive(ROPE_THETA, modelType.equals("smollm3") ? 2_000_000 : 10_000);
+        double base = positive(ROPE_THETA, 0);
         boolean read = false;
         for (String name : List.of("rope_scaling", "rope_parameters")) { // the second is newer
             JsonElement value = get(name);
@@ -368,24 +373,22 @@ final class ConfigFields {
     }
 
     /** Returns which layers have rotary positions: all but some of SmolLM3. */
-    List<Boolean> rotaryLayers(String modelType, int layers) throws MalformedModelException {
-        List<Boolean> rotary = new ArrayList<>(Collections.nCopies(layers, true));
-        if (modelType.equals("smollm3")) {
-            int interval = count("no_rope_layer_interval", 4);
-            JsonElement named = get("no_rope_layers"); // 1 of a layer with rotary positions
-            JsonArray list = named instanceof JsonArray array ? array : new JsonArray();
-            boolean numbers =
-                    StreamSupport.stream(list.spliterator(), false)
-                            .allMatch(it -> it instanceof JsonPrimitive each && each.isNumber());
-            if (named != null && (list.size() < layers || !numbers)) {
-                throw malformed("no_rope_layers must be a list of %d numbers, one a layer", layers);
-            }
-            for (int i = 0; i < layers; i++) {
-                boolean has = named == null ? (i + 1) % interval != 0 : list.get(i).getAsInt() != 0;
-                rotary.set(i, has);
-            }
+    List<Boolean> rotaryLayers(int layers) throws MalformedModelException {
+        int interval = count("no_rope_layer_interval", layers + 1);
+        JsonElement named = get("no_rope_layers"); // 1 of a layer with rotary positions
+        JsonArray list = named instanceof JsonArray array ? array : new JsonArray();
+        boolean numbers =
+                StreamSupport.stream(list.spliterator(), false)
+                        .allMatch(it -> it instanceof JsonPrimitive each && each.isNumber());
+        if (named != null && (list.size() < layers || !numbers)) {
+            throw malformed("no_rope_layers must be a list of %d numbers, one a layer", layers);
         }
-        return List.copyOf(rotary);
+        return IntStream.range(0, layers)
+                .mapToObj(
+                        named == null
+                                ? i -> (i + 1) % interval != 0
+                                : i -> list.get(i).getAsInt() != 0)
+                .toList();
     }
 
     /**
@@ -393,26 +396,19 @@ final class ConfigFields {
      *
      * @param rotary which layers have rotary positions
      */
-    List<Integer> windows(String modelType, int layers, int maxPositions, List<Boolean> rotary)
+    List<Integer> windows(int layers, int maxPositions, List<Boolean> rotary)
             throws MalformedModelException {
-        boolean mistral = modelType.equals("mistral") || modelType.equals("phi3");
-        boolean smollm = modelType.equals("smollm3");
-        boolean qwen = modelType.startsWith("qwen");
-        if (!mistral && !qwen && !smollm) {
-            return Collections.nCopies(layers, 0);
-        }
-        boolean used = mistral || flag("use_sliding_window", false);
-        int window = used && has("sliding_window") ? count("sliding_window", 0) : 0;
-        get("sliding_window");
-        // Qwen's first layers see all tokens
-        int whole = qwen ? (int) number("max_window_layers", 28) : 0;
+        boolean used = flag("use_sliding_window", true) && has("sliding_window");
+        int window = used ? count("sliding_window", 0) : 0;
+        int whole = (int) number("max_window_layers", 0); // the first layers see all tokens
+        boolean mixed = family != null && family.has("no_rope_layers");
         List<Integer> windows = new ArrayList<>();
         JsonElement types = get("layer_types");
         if (types != null && !(types instanceof JsonArray array && array.size() == layers)) {
             throw malformed("layer_types must be a list of %d words, one a layer", layers);
         }
         for (int i = 0; i < layers; i++) {
-            boolean slides = smollm ? !rotary.get(i) : i >= whole;
+            boolean slides = mixed ? !rotary.get(i) : i >= whole;
             if (types != null) {
                 String type = types.getAsJsonArray().get(i).getAsString();
                 slides = type.equals("sliding_attention");
@@ -427,11 +423,11 @@ final class ConfigFields {
         return List.copyOf(windows);
     }
 
-    /** Checks the fields that nobody has asked for. */
-    void checkRest(String modelType) throws MalformedModelException {
+    /** Checks the fields that the family does not have. */
+    void checkRest(ModelFamily family) throws MalformedModelException {
         for (String name : fields.keySet()) {
             JsonElement value = fields.get(name);
-            boolean unknown = !asked.contains(name) && !IGNORED.matcher(name).matches();
+            boolean unknown = !family.has(name) && !IGNORED.matcher(name).matches();
             if (!unknown || value.isJsonNull()) {
                 continue;
             }
@@ -444,7 +440,7 @@ final class ConfigFields {
                 throw malformed(
                         "the field %s = %s of a %s is not known. Remove it if it does not change"
                                 + " what the model computes",
-                        name, value, modelType);
+                        name, value, family);
             }
             if (!value.equals(fixed)) {
                 throw malformed("%s is %s; implemented is %s", name, value, fixed);

@@ -71,13 +71,11 @@ final class EncoderNetwork extends AbstractBlock {
     }
 
     /** Returns the names of the tensors: those of BertModel and others, or of a model around it. */
-    static NameMapping mapping(String modelType) {
-        boolean distil = modelType.equals("distilbert");
+    static NameMapping mapping(ModelFamily family) {
+        boolean distil = family == ModelFamily.DISTILBERT;
         NameMapping model =
-                distil
-                        ? LanguageModel.names(modelType)
-                        : NameMapping.parse(ENCODER + NameMapping.bert());
-        String prefix = distil || modelType.equals("bert") ? modelType : "roberta";
+                distil ? family.table() : NameMapping.parse(ENCODER + NameMapping.bert());
+        String prefix = distil || family == ModelFamily.BERT ? family.toString() : "roberta";
         return NameMapping.parse(HEADS + model + model.withPrefix(prefix + "."));
     }
 

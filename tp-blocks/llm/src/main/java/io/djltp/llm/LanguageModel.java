@@ -17,9 +17,7 @@ import io.djltp.nn.LoraConfig;
 import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
-import java.io.InputStream;
 import java.io.UncheckedIOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
@@ -76,7 +74,7 @@ public final class LanguageModel implements AutoCloseable {
         folder = builder.folder;
         config = ModelConfig.read(folder);
         GenerationOptions options = GenerationOptions.read(folder, config);
-        mapping = mapping(config);
+        mapping = config.family().mapping();
         String end = ChatTemplate.tokens(folder).get("eos_token");
         Path words = folder.resolve(TOKENIZER);
         boolean hasWords = Files.exists(words);
@@ -92,9 +90,9 @@ public final class LanguageModel implements AutoCloseable {
             created = Model.newInstance(config.getModelType(), builder.device);
             created.setBlock(config.newBlock(builder.shardedLogits));
             if (builder.adapter != null) {
-                added = Adapter.read(builder.adapter, created, mapping);
+                added = Adapter.read(builder.adapter, created, config.family());
             } else if (builder.lora != null) {
-                added = Adapter.of(builder.lora, created, mapping);
+                added = Adapter.of(builder.lora, created, config.family());
             }
             opened = (added == null ? files : files.optSkipParameters(Adapter.PARAMETERS)).build();
             opened.bind(created, PROBE);
@@ -147,27 +145,6 @@ public final class LanguageModel implements AutoCloseable {
      */
     public static Builder builder(Path folder) {
         return new Builder(folder);
-    }
-
-    /** Returns which tensors of a folder are the parameters of the network of its model. */
-    static NameMapping mapping(ModelConfig config) {
-        if (config.isEncoder()) {
-            return EncoderNetwork.mapping(config.getModelType());
-        }
-        return names(config.isFused() ? config.getModelType() : "llama");
-    }
-
-    /** Reads a table of names. */
-    static NameMapping names(String modelType) {
-        String table = modelType + ".names";
-        try (InputStream is = LanguageModel.class.getResourceAsStream(table)) {
-            if (is == null) {
-                throw new IllegalStateException("There is no " + table + " in the jar of tp-llm");
-            }
-            return NameMapping.parse(new String(is.readAllBytes(), StandardCharsets.UTF_8));
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
     }
 
     /**

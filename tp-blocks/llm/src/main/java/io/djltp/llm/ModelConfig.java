@@ -6,6 +6,7 @@ import ai.djl.nn.Block;
 import com.google.gson.JsonParseException;
 
 import io.djltp.internal.Errors;
+import io.djltp.llm.ModelFamily.Trait;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.attention.RotaryScaling;
 import io.djltp.torch.Precision;
@@ -75,7 +76,7 @@ public final class ModelConfig {
         }
     }
 
-    private final String modelType;
+    private final ModelFamily family;
     private final int vocabularySize;
     private final int width;
     private final int layers;
@@ -97,78 +98,51 @@ public final class ModelConfig {
     private final List<Integer> windows; // of each layer, 0 for none
 
     private ModelConfig(ConfigFields fields) throws MalformedModelException {
-        modelType = fields.choose("model_type", ConfigFields.MODEL_TYPES, null);
-        boolean gpt2 = modelType.equals("gpt2");
-        boolean distil = modelType.equals("distilbert");
-        boolean bert = isEncoder();
-        boolean learned = gpt2 || bert; // positions
+        family = fields.family();
+        boolean learned = family.is(Trait.LEARNED); // positions
         vocabularySize = fields.count("vocab_size", 0);
-        width = fields.count(gpt2 ? "n_embd" : distil ? "dim" : "hidden_size", 0);
-        String depth = gpt2 ? "n_layer" : distil ? "n_layers" : "num_hidden_layers";
+        width = fields.count(family.named("hidden_size"), 0);
+        String depth = family.named("num_hidden_layers");
         layers = fields.count(depth, 0);
         if (layers > MOST_LAYERS) {
             throw fields.malformed("%s is %s, and must be %s or less", depth, layers, MOST_LAYERS);
         }
-        heads = fields.count(gpt2 ? "n_head" : distil ? "n_heads" : "num_attention_heads", 0);
-        // older Llamas and Phi-3 have no such field; of the others the default is another number
-        // each
-        boolean grouped = !learned && !modelType.matches("llama|phi3");
-        keyValueHeads = learned ? heads : fields.count("num_key_value_heads", grouped ? 0 : heads);
+        heads = fields.count(family.named("num_attention_heads"), 0);
+        keyValueHeads = fields.count("num_key_value_heads", heads);
         if (heads % keyValueHeads != 0) {
             throw fields.malformed(
                     "num_attention_heads %d is not a multiple of num_key_value_heads %d",
                     heads, keyValueHeads);
         }
-        headDim = headDim(fields, learned);
-        hiddenFeatures =
-                gpt2
-                        ? fields.count("n_inner", 4 * width)
-                        : fields.count(distil ? "hidden_dim" : "intermediate_size", 0);
-        int longest = fields.count(gpt2 ? "n_positions" : "max_position_embeddings", 0);
-        String norm = gpt2 ? "layer_norm_epsilon" : bert ? "layer_norm_eps" : "rms_norm_eps";
-        epsilon = (float) fields.positive(norm, isFused() ? 1e-5 : bert ? 1e-12 : 1e-6);
-        String function = gpt2 ? "activation_function" : distil ? "activation" : "hidden_act";
-        String name =
-                fields.choose(
-                        function, Activation.known(), gpt2 ? "gelu_new" : bert ? "gelu" : "silu");
-        activation = Activation.named(name);
-        boolean chosen = modelType.matches("llama|qwen3|smollm3");
-        boolean bias = learned || chosen && fields.flag("attention_bias", false);
-        inputBias = bias || modelType.equals("qwen2");
-        outputBias = bias;
-        mlpBias = learned || modelType.matches("llama|smollm3") && fields.flag("mlp_bias", false);
-        tied = fields.flag("tie_word_embeddings", learned || modelType.equals("smollm3"));
-        rotary = learned ? null : fields.rotary(modelType, headDim, longest);
-        rotaryLayers = fields.rotaryLayers(modelType, layers);
+        if (!fields.has("head_dim") && width % heads != 0) {
+            throw fields.malformed(
+                    "%d heads do not divide a width of %d, and head_dim is not there",
+                    heads, width);
+        }
+        headDim = fields.count("head_dim", width / heads);
+        String hidden = family.named("intermediate_size");
+        hiddenFeatures = fields.count(hidden, hidden.equals("n_inner") ? 4 * width : 0);
+        int longest = fields.count(family.named("max_position_embeddings"), 0);
+        epsilon = (float) fields.positive(family.named("rms_norm_eps"), 0);
+        String function = family.named("hidden_act");
+        activation = Activation.named(fields.choose(function, Activation.known(), null));
+        outputBias = fields.flag("attention_bias", family.is(Trait.BIASES));
+        inputBias = outputBias || family.is(Trait.INPUT_BIAS);
+        mlpBias = fields.flag("mlp_bias", family.is(Trait.BIASES));
+        tied = fields.flag("tie_word_embeddings", false);
+        rotary = learned ? null : fields.rotary(headDim, longest);
+        rotaryLayers = fields.rotaryLayers(layers);
         RotaryScaling scaling = rotary == null ? null : rotary.getScaling();
-        boolean roberta = bert && !distil && !modelType.equals("bert");
-        firstPosition = roberta ? (int) fields.number("pad_token_id", 1) + 1 : 0;
+        firstPosition = (int) fields.number("pad_token_id", -1) + 1;
         if (firstPosition < 0 || firstPosition >= longest) {
             throw fields.malformed(
                     "pad_token_id is %s, and must be an id below the %s of max_position_embeddings",
                     firstPosition - 1, longest);
         }
         maxPositions = scaling == null ? longest - firstPosition : scaling.getMaxPositions(longest);
-        windows = fields.windows(modelType, layers, maxPositions, rotaryLayers);
-        tokenTypes = bert && !distil ? fields.count("type_vocab_size", 2) : 0;
-        if (bert) {
-            fields.choose("position_embedding_type", List.of("absolute"), "absolute");
-        }
-        if (modelType.equals("phi3")) {
-            fields.has("original_max_position_embeddings"); // of longrope, which throws
-        }
-        fields.checkRest(modelType);
-    }
-
-    private int headDim(ConfigFields fields, boolean learned) throws MalformedModelException {
-        boolean qwen3 = modelType.equals("qwen3");
-        boolean named = !learned && (qwen3 || fields.has("head_dim"));
-        if (!named && width % heads != 0) {
-            throw fields.malformed(
-                    "%d heads do not divide a width of %d, and head_dim is not there",
-                    heads, width);
-        }
-        return named ? fields.count("head_dim", qwen3 ? 128 : 0) : width / heads;
+        windows = fields.windows(layers, maxPositions, rotaryLayers);
+        tokenTypes = fields.has("type_vocab_size") ? fields.count("type_vocab_size", 0) : 0;
+        fields.checkRest(family);
     }
 
     /**
@@ -202,7 +176,7 @@ public final class ModelConfig {
 
     /** {@return the architecture, a {@code model_type} of the table above} */
     public String getModelType() {
-        return modelType;
+        return family.toString();
     }
 
     /**
@@ -210,7 +184,7 @@ public final class ModelConfig {
      * output is features of each token, not logits}
      */
     public boolean isEncoder() {
-        return modelType.endsWith("bert") || modelType.endsWith("roberta");
+        return family.is(Trait.ENCODER);
     }
 
     /**
@@ -297,9 +271,14 @@ public final class ModelConfig {
         return inputBias;
     }
 
+    /** Returns what is the same in all models of the architecture. */
+    ModelFamily family() {
+        return family;
+    }
+
     /** Returns whether queries, keys and values are one tensor. */
     boolean isFused() {
-        return modelType.equals("gpt2") || modelType.equals("phi3");
+        return family.is(Trait.FUSED);
     }
 
     /** {@return whether the output projection of attention has a bias} */
@@ -314,7 +293,7 @@ public final class ModelConfig {
 
     /** {@return whether queries and keys of each head are normalized before they are turned} */
     public boolean hasQueryKeyNorm() {
-        return modelType.equals("qwen3");
+        return family.is(Trait.HEAD_NORM);
     }
 
     /** {@return whether the head of the model is its embedding} */
@@ -371,7 +350,7 @@ public final class ModelConfig {
      *     positions are learned, or layers do not have the precision
      */
     public Block newDecoder(boolean sequenceParallel, Precision precision) {
-        Errors.check(!isEncoder(), "A %s has no logits: use newBlock(false)", modelType);
+        Errors.check(!isEncoder(), "A %s has no logits: use newBlock(false)", family);
         return new DecoderNetwork(this, false, sequenceParallel, precision);
     }
 
@@ -382,7 +361,7 @@ public final class ModelConfig {
                 Locale.ROOT,
                 "%s of %d layers, width %d, %d heads and %d key/value heads of %d features,"
                         + " %d hidden features, %d token ids, %d positions",
-                modelType,
+                family,
                 layers,
                 width,
                 heads,

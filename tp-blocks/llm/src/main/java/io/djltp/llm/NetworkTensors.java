@@ -11,7 +11,7 @@ import java.util.Set;
 
 /**
  * Which tensors of a folder are the parameters of the network of its model. Names are in the table
- * that {@link LanguageModel#mapping} returns, and nowhere else.
+ * that {@link ModelFamily#mapping} returns, and nowhere else.
  */
 final class NetworkTensors {
 
@@ -23,7 +23,7 @@ final class NetworkTensors {
     NetworkTensors(ModelConfig config, SafetensorsFolder files) {
         this.config = config;
         this.files = files;
-        mapping = LanguageModel.mapping(config);
+        mapping = config.family().mapping();
         parameters = NameMapping.paths(config.newBlock(false)).keySet();
     }
 

@@ -90,6 +90,24 @@ public class ModelConfigTest {
         Assert.assertEquals(read(qwen).getSlidingWindow(1), 16);
     }
 
+    /** As the classes of Hugging Face have them. */
+    @Test
+    public void testAbsentFields() {
+        String sizes =
+                LLAMA.replace("': 5,", "': 32,").replace("'hidden_size': 20", "'hidden_size': 64");
+        ModelConfig mistral = read(sizes.replace("llama", "mistral").replace("s': 64", "s': 5000"));
+        Assert.assertEquals(mistral.getKeyValueHeads(), 8);
+        Assert.assertEquals(mistral.getSlidingWindow(0), 4096);
+        ModelConfig qwen = read(sizes.replace("llama", "qwen3"));
+        Assert.assertEquals(qwen.getHeadDim(), 128);
+        Assert.assertEquals(qwen.getSlidingWindow(0), 0);
+        ModelConfig smollm = read(sizes.replace("llama", "smollm3"));
+        Assert.assertEquals(smollm.getKeyValueHeads(), 4);
+        Assert.assertEquals(smollm.getRotary().getFrequencies(4, 1)[1], Math.pow(2e6, -0.5));
+        Assert.assertTrue(smollm.isTied());
+        Assert.assertEquals(read(sizes.replace("llama", "phi3")).getEpsilon(), 1e-5f);
+    }
+
     @DataProvider
     public static Object[][] wrong() {
         return new Object[][] {
@@ -121,6 +139,15 @@ public class ModelConfigTest {
                 LLAMA.replace("llama", "smollm3")
                         + ", 'num_key_value_heads': 5, 'no_rope_layers': [1, 'a']",
                 "no_rope_layers must be a list of 2 numbers"
+            },
+            {
+                LLAMA.replace("llama", "mistral")
+                        + ", 'num_key_value_heads': 5, 'attention_bias': true",
+                "attention_bias is true; implemented is false"
+            },
+            {
+                LLAMA.replace("llama", "mistral") + ", 'num_key_value_heads': 5, 'n_embd': 20",
+                "the field n_embd = 20 of a mistral is not known"
             },
             {LLAMA + ", 'rms_norm_eps': 0", "rms_norm_eps is 0, and must be a number above 0"},
         };
