@@ -18,7 +18,6 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -62,6 +61,12 @@ public final class NameMapping {
     interface Shaped {
 
         Shape shape();
+    }
+
+    /** Returns what stands for the parameter of a path, or {@code null}. */
+    interface Tree<P extends Shaped> {
+
+        @Nullable P get(String path);
     }
 
     private final List<Rule> rules = new ArrayList<>();
@@ -200,11 +205,9 @@ public final class NameMapping {
      * @return the rules, each as a line of a table
      */
     public List<String> findUnused(Collection<String> paths) {
-        Map<String, Shaped> tree = new HashMap<>();
-        paths.forEach(path -> tree.put(path, () -> new Shape()));
         Set<Rule> used = new HashSet<>();
         for (String path : paths) {
-            matches(path, tree).forEach(match -> used.add(match.rule()));
+            matches(path, tree(paths)).forEach(match -> used.add(match.rule()));
         }
         return rules.stream().filter(rule -> !used.contains(rule)).map(Rule::toString).toList();
     }
@@ -213,10 +216,10 @@ public final class NameMapping {
      * Returns what the rules say of a parameter, the first rule first.
      *
      * @param path the path of the parameter
-     * @param tree all parameters by path
+     * @param tree returns a parameter by its path, or {@code null}
      * @param <P> what stands for a parameter
      */
-    <P extends Shaped> List<Match<P>> matches(String path, Map<String, P> tree) {
+    <P extends Shaped> List<Match<P>> matches(String path, Tree<P> tree) {
         List<Match<P>> matches = new ArrayList<>();
         for (Rule rule : rules) {
             rule.parameters().stream()
@@ -259,9 +262,10 @@ public final class NameMapping {
      * @return the names, by the first rule for it; none without a rule
      */
     public List<String> getTensors(String path, Collection<String> paths) {
-        Map<String, Shaped> tree = new HashMap<>();
-        paths.forEach(each -> tree.put(each, () -> new Shape()));
-        return matches(path, tree).stream().findFirst().map(Match::tensors).orElse(List.of());
+        return matches(path, tree(paths)).stream()
+                .findFirst()
+                .map(Match::tensors)
+                .orElse(List.of());
     }
 
     /**
@@ -274,9 +278,7 @@ public final class NameMapping {
      * @throws IllegalArgumentException if the file has those of no rule
      */
     public Source getSource(String path, Collection<String> paths, Collection<String> stored) {
-        Map<String, Shaped> tree = new HashMap<>();
-        paths.forEach(each -> tree.put(each, () -> new Shape()));
-        List<Match<Shaped>> matches = matches(path, tree);
+        List<Match<Shaped>> matches = matches(path, tree(paths));
         return matches.stream()
                 .filter(match -> stored.containsAll(match.tensors()))
                 .findFirst()
@@ -296,6 +298,11 @@ public final class NameMapping {
      * @param transposed whether the tensor is [in, out], and its columns are these rows
      */
     public record Source(List<String> tensors, boolean transposed) {}
+
+    /** Returns a tree of which only the names count. */
+    private static Tree<Shaped> tree(Collection<String> paths) {
+        return path -> paths.contains(path) ? Shape::new : null;
+    }
 
     List<Rule> rules() {
         return rules;
@@ -394,12 +401,16 @@ public final class NameMapping {
          * Returns the rule for the parameters of a block, or null if the block is of another kind.
          */
         private <P extends Shaped> @Nullable Match<P> match(
-                Map<String, String> places, Map<String, P> tree) {
+                Map<String, String> places, Tree<P> tree) {
             List<String> paths = parameters.stream().map(each -> each.fill(places, "")).toList();
-            if (!tree.keySet().containsAll(paths)) {
-                return null;
+            List<P> found = new ArrayList<>();
+            for (String path : paths) {
+                P each = tree.get(path);
+                if (each == null) {
+                    return null;
+                }
+                found.add(each);
             }
-            List<P> found = paths.stream().map(tree::get).toList();
             // one layer alone has no number in a block's name, and 0 in a tensor's
             List<String> names =
                     tensors.stream().map(part -> part.name().fill(places, "0")).toList();

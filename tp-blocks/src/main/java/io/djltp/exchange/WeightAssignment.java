@@ -88,7 +88,7 @@ final class WeightAssignment {
         Set<Parameter> read = Collections.newSetFromMap(new IdentityHashMap<>());
         for (Map.Entry<String, Target> entry : tree.entrySet()) {
             String path = entry.getKey();
-            List<Match<Target>> matches = mapping.matches(path, tree);
+            List<Match<Target>> matches = mapping.matches(path, tree::get);
             Match<Target> match =
                     matches.stream()
                             .filter(each -> missing(each).isEmpty())

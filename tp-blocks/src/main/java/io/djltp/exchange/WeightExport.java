@@ -239,7 +239,7 @@ public final class WeightExport {
             if (done.contains(entry.getValue())) {
                 continue; // shared with a block before, or of a rule of several
             }
-            List<Match<Source>> matches = mapping.matches(entry.getKey(), tree);
+            List<Match<Source>> matches = mapping.matches(entry.getKey(), tree::get);
             if (matches.isEmpty()) {
                 problems.add("parameter " + entry.getKey() + " has no name in the mapping");
                 continue;
