@@ -133,6 +133,10 @@ def rms(x, weight, epsilon):
     return x / torch.sqrt((x * x).mean(-1, keepdim=True) + epsilon) * weight
 
 
+def layer_norm(x, weight, bias, epsilon):
+    return rms(x - x.mean(-1, keepdim=True), weight, epsilon) + bias
+
+
 def attend(q, k, v, window):
     """Of [B, H, T, d] each, of which keys and values have fewer heads."""
     share = q.shape[1] // k.shape[1]
@@ -166,7 +170,7 @@ def rotates(c, layer):
 def window_of(c, layer):
     if c["model_type"] == "smollm3":
         return c["sliding_window"] if c.get("use_sliding_window") and not rotates(c, layer) else None
-    if c["model_type"] in ("mistral", "phi3"):
+    if c["model_type"] in ("mistral", "phi3", "starcoder2"):
         return c.get("sliding_window")
     if c["model_type"] in ("qwen2", "qwen3") and c.get("use_sliding_window"):
         return c["sliding_window"] if layer >= c["max_window_layers"] else None
@@ -177,12 +181,16 @@ def llama(c, w, ids):
     heads = c["num_attention_heads"]
     groups = c.get("num_key_value_heads") or heads
     d = c.get("head_dim") or c["hidden_size"] // heads
-    act, eps = ACTIVATIONS[c.get("hidden_act", "silu")], c["rms_norm_eps"]
+    starcoder = c["model_type"] == "starcoder2"
+    act = ACTIVATIONS[c.get("hidden_act", "gelu_pytorch_tanh" if starcoder else "silu")]
+    eps = c["norm_epsilon" if starcoder else "rms_norm_eps"]
     linear = lambda x, name: adapted(x, name, F.linear(x, w[name + ".weight"], w.get(name + ".bias")))
+    norm = lambda x, name: (layer_norm(x, w[name + ".weight"], w[name + ".bias"], eps) if starcoder
+                            else rms(x, w[name + ".weight"], eps))
     x = w["model.embed_tokens.weight"][ids]
     for i in range(c["num_hidden_layers"]):
         p = "model.layers.%d." % i
-        y = rms(x, w[p + "input_layernorm.weight"], eps)
+        y = norm(x, p + "input_layernorm")
         if c["model_type"] == "phi3":
             y = linear(y, p + "self_attn.qkv_proj").split([heads * d, groups * d, groups * d], -1)
         else:
@@ -195,15 +203,18 @@ def llama(c, w, ids):
             q, k = rotate(q, c), rotate(k, c)
         y = attend(q, k, v, window_of(c, i))
         x = x + linear(y, p + "self_attn.o_proj")
-        y = rms(x, w[p + "post_attention_layernorm.weight"], eps)
+        y = norm(x, p + "post_attention_layernorm")
+        if starcoder:
+            x = x + linear(act(linear(y, p + "mlp.c_fc")), p + "mlp.c_proj")
+            continue
         if c["model_type"] == "phi3":
             gate, up = linear(y, p + "mlp.gate_up_proj").chunk(2, -1)
         else:
             gate, up = linear(y, p + "mlp.gate_proj"), linear(y, p + "mlp.up_proj")
         y = act(gate) * up
         x = x + linear(y, p + "mlp.down_proj")
-    x = rms(x, w["model.norm.weight"], eps)
-    tied = c.get("tie_word_embeddings", c["model_type"] == "smollm3")
+    x = norm(x, "model.norm")
+    tied = c.get("tie_word_embeddings", c["model_type"] in ("smollm3", "starcoder2"))
     return x @ w["model.embed_tokens.weight" if tied else "lm_head.weight"].T
 
 
@@ -212,10 +223,7 @@ def gpt2(c, w, ids):
     heads, eps = c["n_head"], c["layer_norm_epsilon"]
     act = ACTIVATIONS[c.get("activation_function", "gelu_new")]
     linear = lambda x, name: adapted(x, "transformer." + name, x @ w[name + ".weight"] + w[name + ".bias"])
-
-    def norm(x, name):
-        x = x - x.mean(-1, keepdim=True)
-        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * w[name + ".weight"] + w[name + ".bias"]
+    norm = lambda x, name: layer_norm(x, w[name + ".weight"], w[name + ".bias"], eps)
 
     x = w["wte.weight"][ids] + w["wpe.weight"][:ids.shape[1]]
     for i in range(c["n_layer"]):
@@ -245,10 +253,7 @@ def bert(c, w, ids, mask, kinds):
     heads, eps = c["n_heads" if distil else "num_attention_heads"], c.get("layer_norm_eps", 1e-12)
     act = ACTIVATIONS[c.get("activation" if distil else "hidden_act", "gelu")]
     linear = lambda x, name: F.linear(x, w[name + ".weight"], w[name + ".bias"])
-
-    def norm(x, name):
-        x = x - x.mean(-1, keepdim=True)
-        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps) * w[name + ".weight"] + w[name + ".bias"]
+    norm = lambda x, name: layer_norm(x, w[name + ".weight"], w[name + ".bias"], eps)
 
     p = "embeddings."
     x = w[p + "word_embeddings.weight"][ids]

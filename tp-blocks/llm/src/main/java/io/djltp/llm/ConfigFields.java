@@ -48,7 +48,7 @@ final class ConfigFields {
                             + "|label2id|name_or_path|task_specific_params|n_ctx|summary_.*|problem_type"
                             + "|finetuning_task|gradient_checkpointing|max_window_layers"
                             + "|output_attentions|output_hidden_states|return_dict|license"
-                            + "|is_llama_config");
+                            + "|is_llama_config|.*softmax_in_fp32");
 
     /** Fields of other models, or of other files, which change what the model computes. */
     private static final Set<String> NOT_IMPLEMENTED =
@@ -69,7 +69,8 @@ final class ConfigFields {
                                     + " reorder_and_upcast_attn: false, partial_rotary_factor: 1,"
                                     + " use_mrope: false, rope_interleaved: false,"
                                     + " chunk_size_feed_forward: 0, pruned_heads: {},"
-                                    + " position_embedding_type: absolute}",
+                                    + " position_embedding_type: absolute,"
+                                    + " mlp_type: default, norm_type: layer_norm}",
                             JsonObject.class);
 
     /** Ways to generate that are not implemented, and the values without them. */

@@ -34,6 +34,7 @@ import java.util.Locale;
  * <tr><td>{@code qwen3}</td><td>Qwen 3, dense</td></tr>
  * <tr><td>{@code smollm3}</td><td>SmolLM3</td></tr>
  * <tr><td>{@code phi3}</td><td>Phi-3 with 4k context, Phi-4</td></tr>
+ * <tr><td>{@code starcoder2}</td><td>StarCoder2</td></tr>
  * <tr><td>{@code gpt2}</td><td>GPT-2</td></tr>
  * <tr><td>{@code bert}</td><td>the encoders BERT, MiniLM and others of this form</td></tr>
  * <tr><td>{@code roberta}, {@code xlm-roberta}, {@code camembert}</td><td>the encoders RoBERTa,
@@ -126,9 +127,9 @@ public final class ModelConfig {
         epsilon = (float) fields.positive(family.named("rms_norm_eps"), 0);
         String function = family.named("hidden_act");
         activation = Activation.named(fields.choose(function, Activation.known(), null));
-        outputBias = fields.flag("attention_bias", family.is(Trait.BIASES));
+        outputBias = fields.flag(family.named("attention_bias"), family.is(Trait.CLASSIC));
         inputBias = outputBias || family.is(Trait.INPUT_BIAS);
-        mlpBias = fields.flag("mlp_bias", family.is(Trait.BIASES));
+        mlpBias = fields.flag(family.named("mlp_bias"), family.is(Trait.CLASSIC));
         tied = fields.flag("tie_word_embeddings", false);
         rotary = learned ? null : fields.rotary(headDim, longest);
         rotaryLayers = fields.rotaryLayers(layers);
@@ -253,7 +254,7 @@ public final class ModelConfig {
 
     /** {@return whether norms are RMS norms, without mean and bias, and not layer norms} */
     public boolean isRmsNorm() {
-        return rotary != null;
+        return !family.is(Trait.CLASSIC);
     }
 
     /** {@return the function between the layers of an MLP} */
@@ -263,7 +264,7 @@ public final class ModelConfig {
 
     /** {@return whether the MLP is gated, {@code down(act(gate(x)) * up(x))}} */
     public boolean isGated() {
-        return rotary != null;
+        return !family.is(Trait.CLASSIC);
     }
 
     /** {@return whether the projections to queries, keys and values have biases} */

@@ -44,19 +44,20 @@ enum ModelFamily {
             "rms_norm_eps: 1e-5, sliding_window: null, layer_types: null,"
                     + " original_max_position_embeddings: 4096", // of longrope, which throws
             Trait.FUSED),
-    GPT2("gpt2", Fields.GPT2, Trait.LEARNED, Trait.BIASES, Trait.FUSED, Trait.TRANSPOSED),
-    BERT("bert", Fields.BERT, Trait.LEARNED, Trait.BIASES, Trait.ENCODER),
-    ROBERTA("bert", Fields.ROBERTA, Trait.LEARNED, Trait.BIASES, Trait.ENCODER),
-    XLM_ROBERTA("bert", Fields.ROBERTA, Trait.LEARNED, Trait.BIASES, Trait.ENCODER),
-    CAMEMBERT("bert", Fields.ROBERTA, Trait.LEARNED, Trait.BIASES, Trait.ENCODER),
-    DISTILBERT("distilbert", Fields.DISTILBERT, Trait.LEARNED, Trait.BIASES, Trait.ENCODER);
+    STARCODER2("starcoder2", Fields.STARCODER2, Trait.CLASSIC),
+    GPT2("gpt2", Fields.GPT2, Trait.CLASSIC, Trait.LEARNED, Trait.FUSED, Trait.TRANSPOSED),
+    BERT("bert", Fields.BERT, Trait.CLASSIC, Trait.LEARNED, Trait.ENCODER),
+    ROBERTA("bert", Fields.ROBERTA, Trait.CLASSIC, Trait.LEARNED, Trait.ENCODER),
+    XLM_ROBERTA("bert", Fields.ROBERTA, Trait.CLASSIC, Trait.LEARNED, Trait.ENCODER),
+    CAMEMBERT("bert", Fields.ROBERTA, Trait.CLASSIC, Trait.LEARNED, Trait.ENCODER),
+    DISTILBERT("distilbert", Fields.DISTILBERT, Trait.CLASSIC, Trait.LEARNED, Trait.ENCODER);
 
     /** What no field says. */
     enum Trait {
-        /** Positions are learned, norms are layer norms, MLPs are not gated. */
+        /** As the first transformers: layer norms, biases, MLPs that are not gated. */
+        CLASSIC,
+        /** Positions are learned, not rotary. */
         LEARNED,
-        /** All layers have biases. */
-        BIASES,
         /** Queries, keys and values have biases. */
         INPUT_BIAS,
         /** Queries and keys of each head are normalized. */
@@ -83,6 +84,11 @@ enum ModelFamily {
         static final String QWEN =
                 "num_key_value_heads: 32, use_sliding_window: false, sliding_window: 4096,"
                         + " max_window_layers: 28, layer_types: null";
+        static final String STARCODER2 = // published files also have the fields of others
+                "num_key_value_heads: 2, rms_norm_eps: {norm_epsilon: 1e-5}, sliding_window: null,"
+                        + " attention_bias: {use_bias: true}, mlp_bias: {use_bias: true},"
+                        + " hidden_act: gelu_pytorch_tanh, tie_word_embeddings: true,"
+                        + " activation_function: null, layer_norm_epsilon: null";
         static final String GPT2 =
                 "hidden_size: {n_embd: null}, num_hidden_layers: {n_layer: null},"
                         + " num_attention_heads: {n_head: null}, intermediate_size: {n_inner: null},"

@@ -80,6 +80,12 @@ public class ArchitecturesTest {
                         + "{'type': 'yarn', 'factor': 4.0}");
         add("phi3", "phi3", "'sliding_window': 5, 'original_max_position_embeddings': 32");
         add("phi3 tied", "phi3", "'tie_word_embeddings': true, 'num_key_value_heads': null");
+        add("starcoder2", "starcoder2", "'sliding_window': 5");
+        add(
+                "starcoder2 without biases",
+                "starcoder2",
+                "'use_bias': false, 'tie_word_embeddings': false, 'mlp_type': 'default',"
+                        + " 'norm_type': 'layer_norm', 'scale_attention_softmax_in_fp32': true");
         add("gpt2", "gpt2", "'n_inner': null");
         add("gpt2 untied", "gpt2", "'tie_word_embeddings': false, 'n_inner': 33");
         add("gpt2 gelu", "gpt2", "'activation_function': 'gelu'");

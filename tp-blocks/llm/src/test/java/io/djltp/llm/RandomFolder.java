@@ -50,7 +50,9 @@ public final class RandomFolder {
                         : "'vocab_size': 53, 'hidden_size': 20, 'num_hidden_layers': 2,"
                                 + " 'num_attention_heads': 6, 'num_key_value_heads': 3,"
                                 + " 'head_dim': 6, 'intermediate_size': 31,"
-                                + " 'max_position_embeddings': 32, 'rms_norm_eps': 1e-5";
+                                + " 'max_position_embeddings': 32, '"
+                                + (modelType.equals("starcoder2") ? "norm_epsilon" : "rms_norm_eps")
+                                + "': 1e-5";
         JsonObject config = config("{'model_type': '" + modelType + "', " + sizes + "}");
         for (Map.Entry<String, JsonElement> each : config("{" + other + "}").entrySet()) {
             config.add(each.getKey(), each.getValue());
@@ -124,9 +126,10 @@ public final class RandomFolder {
         long groups = get(config, "num_key_value_heads", heads);
         long dim = get(config, "head_dim", width / heads);
         long hidden = get(config, "intermediate_size", 0);
-        boolean bias = is(config, "attention_bias", false);
+        boolean starcoder = type.equals("starcoder2");
+        boolean bias = is(config, starcoder ? "use_bias" : "attention_bias", starcoder);
         boolean inputBias = bias || type.equals("qwen2");
-        boolean mlpBias = is(config, "mlp_bias", false);
+        boolean mlpBias = starcoder ? bias : is(config, "mlp_bias", false);
         Map<String, Shape> tensors = new LinkedHashMap<>();
         Shape table = new Shape(get(config, "vocab_size", 0), width);
         tensors.put("model.embed_tokens.weight", table);
@@ -149,14 +152,24 @@ public final class RandomFolder {
             tensors.put(layer + "post_attention_layernorm.weight", new Shape(width));
             if (type.equals("phi3")) {
                 linear(tensors, layer + "mlp.gate_up_proj", 2 * hidden, width, false);
+            } else if (starcoder) {
+                linear(tensors, layer + "mlp.c_fc", hidden, width, mlpBias);
             } else {
                 linear(tensors, layer + "mlp.gate_proj", hidden, width, mlpBias);
                 linear(tensors, layer + "mlp.up_proj", hidden, width, mlpBias);
             }
-            linear(tensors, layer + "mlp.down_proj", width, hidden, mlpBias);
+            String down = starcoder ? "mlp.c_proj" : "mlp.down_proj";
+            linear(tensors, layer + down, width, hidden, mlpBias);
+            if (starcoder) {
+                norm(tensors, layer + "input_layernorm", width);
+                norm(tensors, layer + "post_attention_layernorm", width);
+            }
         }
         tensors.put("model.norm.weight", new Shape(width));
-        if (!is(config, "tie_word_embeddings", type.equals("smollm3"))) {
+        if (starcoder) {
+            norm(tensors, "model.norm", width);
+        }
+        if (!is(config, "tie_word_embeddings", starcoder || type.equals("smollm3"))) {
             tensors.put("lm_head.weight", table);
         }
         return tensors;
