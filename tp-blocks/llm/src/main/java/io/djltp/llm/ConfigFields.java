@@ -211,18 +211,6 @@ final class ConfigFields {
         return value;
     }
 
-    void checkRange(String name, double value, double least, double most)
-            throws MalformedModelException {
-        if (!(value >= least && value <= most)) {
-            throw malformed(
-                    "%s is %s, and must be %s or more%s",
-                    name,
-                    get(name),
-                    (float) least,
-                    most > 1 ? "" : ", and at most " + (float) most);
-        }
-    }
-
     /** Returns an id or several, or none. */
     List<Integer> ids(String name, int vocabulary) throws MalformedModelException {
         JsonElement value = get(name);
@@ -310,13 +298,11 @@ final class ConfigFields {
                             + " implemented are %s",
                     start, PLAIN_START);
         }
-        double rate = number("lora_dropout", 0);
-        checkRange("lora_dropout", rate, 0, 1);
         LoraConfig.Builder builder =
                 LoraConfig.builder()
                         .optRank(count("r", 8))
                         .optAlpha((float) positive("lora_alpha", 8))
-                        .optDropout((float) rate)
+                        .optDropout((float) number("lora_dropout", 0))
                         .optRankStabilized(flag("use_rslora", false));
         JsonElement targets = get("target_modules");
         if (targets instanceof JsonArray names && !names.isEmpty()) {
