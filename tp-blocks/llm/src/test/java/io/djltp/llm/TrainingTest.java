@@ -47,6 +47,7 @@ public class TrainingTest {
         MODELS.put("mistral", RandomFolder.config("mistral", "'sliding_window': 3"));
         MODELS.put("qwen2", RandomFolder.config("qwen2", "'tie_word_embeddings': true"));
         MODELS.put("qwen3", RandomFolder.config("qwen3", ""));
+        MODELS.put("starcoder2", RandomFolder.config("starcoder2", ""));
         MODELS.put("gpt2", RandomFolder.config("gpt2", ""));
     }
 
