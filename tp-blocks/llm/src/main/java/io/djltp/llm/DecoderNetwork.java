@@ -139,7 +139,7 @@ final class DecoderNetwork extends AbstractBlock implements ForecastBlock {
                 .build();
     }
 
-    private static Block norm(ModelConfig config) {
+    static Block norm(ModelConfig config) {
         return config.isRmsNorm()
                 ? RmsNorm.builder().optEpsilon(config.getEpsilon()).build()
                 : LayerNorm.builder().axis(2).optEpsilon(config.getEpsilon()).build();

@@ -9,7 +9,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.AbstractBlock;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
-import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
@@ -92,12 +91,8 @@ final class EncoderNetwork extends AbstractBlock {
                                 .setHiddenFeatures(config.getHiddenFeatures())
                                 .optActivation(DecoderNetwork.activation(config))
                                 .build())
-                .setNorm(() -> norm(config))
+                .setNorm(() -> DecoderNetwork.norm(config))
                 .build();
-    }
-
-    private static Block norm(ModelConfig config) {
-        return LayerNorm.builder().axis(2).optEpsilon(config.getEpsilon()).build();
     }
 
     @Override
@@ -172,7 +167,7 @@ final class EncoderNetwork extends AbstractBlock {
             first = config.getFirstPosition();
             positions = table("positions", first + config.getMaxPositions());
             kinds = config.getTokenTypes() == 0 ? null : table("kinds", config.getTokenTypes());
-            norm = addChildBlock("norm", EncoderNetwork.norm(config));
+            norm = addChildBlock("norm", DecoderNetwork.norm(config));
         }
 
         @Override

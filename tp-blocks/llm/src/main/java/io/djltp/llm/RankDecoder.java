@@ -259,10 +259,10 @@ final class RankDecoder implements AutoCloseable {
         RotaryEmbedding rotary = config.getRotary(number);
         for (int i = 0; i < count; i++) {
             int at = i * stride;
-            if (layer.queryNorm() != null && layer.keyNorm() != null) {
-                for (int h = 0; h < heads + keyHeads; h++) {
-                    float[] norm = h < heads ? layer.queryNorm() : layer.keyNorm();
-                    normalizeHead(norm, at + h * dim);
+            for (int h = 0; h < heads + keyHeads; h++) {
+                RankWeights.Norm norm = h < heads ? layer.queryNorm() : layer.keyNorm();
+                if (norm != null) {
+                    normalize(norm, projected, projected, at + h * dim, dim);
                 }
             }
             DecoderStep.Row row = step.row(i);
@@ -323,43 +323,35 @@ final class RankDecoder implements AutoCloseable {
         }
     }
 
-    private void normalizeHead(float[] norm, int at) {
-        double sum = 0;
-        for (int j = at; j < at + dim; j++) {
-            sum += (double) projected[j] * projected[j];
-        }
-        float factor = (float) (1 / Math.sqrt(sum / dim + config.getEpsilon()));
-        for (int j = 0; j < dim; j++) {
-            projected[at + j] *= factor * norm[j];
+    private void normalize(RankWeights.Norm norm, float[] from, float[] to, int count) {
+        for (int i = 0; i < count; i++) {
+            normalize(norm, from, to, i * width, width);
         }
     }
 
-    private void normalize(RankWeights.Norm norm, float[] from, float[] to, int count) {
+    private void normalize(RankWeights.Norm norm, float[] from, float[] to, int at, int length) {
         float[] weight = norm.weight();
         float[] bias = norm.bias();
-        for (int i = 0; i < count; i++) {
-            int at = i * width;
-            double mean = 0;
-            if (bias != null) {
-                for (int j = at; j < at + width; j++) {
-                    mean += from[j];
-                }
-                mean /= width;
+        double mean = 0;
+        if (bias != null) {
+            for (int j = at; j < at + length; j++) {
+                mean += from[j];
             }
-            double sum = 0;
-            for (int j = at; j < at + width; j++) {
-                double difference = from[j] - mean;
-                sum += difference * difference;
-            }
-            float factor = (float) (1 / Math.sqrt(sum / width + config.getEpsilon()));
-            float middle = (float) mean;
-            for (int j = 0; j < width; j++) {
-                to[at + j] = (from[at + j] - middle) * factor * weight[j];
-            }
-            if (bias != null) {
-                for (int j = 0; j < width; j++) {
-                    to[at + j] += bias[j];
-                }
+            mean /= length;
+        }
+        double sum = 0;
+        for (int j = at; j < at + length; j++) {
+            double difference = from[j] - mean;
+            sum += difference * difference;
+        }
+        float factor = (float) (1 / Math.sqrt(sum / length + config.getEpsilon()));
+        float middle = (float) mean;
+        for (int j = 0; j < length; j++) {
+            to[at + j] = (from[at + j] - middle) * factor * weight[j];
+        }
+        if (bias != null) {
+            for (int j = 0; j < length; j++) {
+                to[at + j] += bias[j];
             }
         }
     }

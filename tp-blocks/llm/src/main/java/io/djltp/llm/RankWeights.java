@@ -34,17 +34,18 @@ final class RankWeights implements AutoCloseable {
 
     private static final String EMBEDDING = "embed_tokens.embedding";
 
-    /** A layer. A norm without bias has none. */
+    /** A layer. */
     record Layer(
             Norm attentionNorm,
             PackedWeight queryKeyValue,
-            float @Nullable [] queryNorm,
-            float @Nullable [] keyNorm,
+            @Nullable Norm queryNorm,
+            @Nullable Norm keyNorm,
             PackedWeight output,
             Norm mlpNorm,
             PackedWeight hidden, // gate and up, or up
             PackedWeight down) {}
 
+    /** A layer norm, or without a bias an RMS norm. */
     record Norm(float[] weight, float @Nullable [] bias) {}
 
     /** A tensor [out, in], or transposed, of a linear layer. A rank has some of its ranges. */
@@ -152,8 +153,8 @@ final class RankWeights implements AutoCloseable {
                                         attention + "value."),
                         input,
                         manager),
-                normed ? vector(attention + "queryNorm.weight", manager) : null,
-                normed ? vector(attention + "keyNorm.weight", manager) : null,
+                normed ? norm(attention + "queryNorm.", manager) : null,
+                normed ? norm(attention + "keyNorm.", manager) : null,
                 packColumns(attention + "output.", values, manager),
                 norm(at + "mlpNorm.", manager),
                 config.isGated()
@@ -262,9 +263,9 @@ final class RankWeights implements AutoCloseable {
     }
 
     private Norm norm(String layer, NDManager manager) throws IOException {
-        return config.isRmsNorm()
-                ? new Norm(vector(layer + "weight", manager), null)
-                : new Norm(vector(layer + "gamma", manager), vector(layer + "beta", manager));
+        return tensors.has(layer + "beta")
+                ? new Norm(vector(layer + "gamma", manager), vector(layer + "beta", manager))
+                : new Norm(vector(layer + "weight", manager), null);
     }
 
     private TableRows table(String parameter) throws IOException {
