@@ -91,11 +91,10 @@ final class ListenerProcess {
                             if (resume) {
                                 checkpoints.resume(trainer);
                             }
-                            TrainingRun.backward(
+                            TrainingRun.step(
                                     trainer,
                                     TrainingRun.random(trainer.getManager(), 1, 4, 5),
                                     TrainingRun.labels(trainer.getManager(), 2, 4, 3));
-                            trainer.step();
                             checkpoints.endStep();
                             System.out.println(
                                     "JOB " + checkpoints.getStep() + " " + checkpoints.await());

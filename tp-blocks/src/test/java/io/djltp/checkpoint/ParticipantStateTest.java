@@ -93,12 +93,11 @@ public class ParticipantStateTest {
                                         if (step == 2) {
                                             StoppedRun.save(state, folder);
                                             for (int i = 0; i < 2; i++) {
-                                                TrainingRun.backward(
+                                                TrainingRun.step(
                                                         trainer,
                                                         TASK.data().make(trainer.getManager(), 9),
                                                         TASK.labels()
                                                                 .make(trainer.getManager(), 9));
-                                                trainer.step();
                                             }
                                             assertCounts(trainer, 4);
                                             StoppedRun.restore(state, folder, 2);

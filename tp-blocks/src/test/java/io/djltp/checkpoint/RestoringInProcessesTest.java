@@ -45,7 +45,7 @@ public class RestoringInProcessesTest {
         // the same in one process
         StoppedRun alone =
                 StoppedRun.whole(
-                        new TrainerKind(null, 4, DeviceMesh.parse(tensor), 0, null, false),
+                        new TrainerKind(null, 4, DeviceMesh.parse(tensor), 0, null, false, null),
                         ResumedTasks.SAMPLED_HEAD.task(),
                         RestoringProcess.STEPS);
         for (int i = 0; i < RestoringProcess.STEPS; i++) {

@@ -95,8 +95,7 @@ public class NormsAndTiesTest {
                 (trainer, manager, numbers) -> {
                     for (int step = 0; step < 3; step++) {
                         NDArray labels = ids(manager, 9 + step);
-                        numbers.add(TrainingRun.backward(trainer, ids(manager, step), labels));
-                        trainer.step();
+                        numbers.add(TrainingRun.step(trainer, ids(manager, step), labels));
                         if (trainer instanceof ParallelTrainer parallel) {
                             numbers.add((float) parallel.getGradientNorm());
                         }

@@ -58,8 +58,7 @@ public class BadIdTest {
                             refused(trainer, manager, labels, step == 0 ? -1 : VOCABULARY);
                         }
                         NDArray ids = ids(manager, step);
-                        numbers.add(TrainingRun.backward(trainer, ids, labels));
-                        trainer.step();
+                        numbers.add(TrainingRun.step(trainer, ids, labels));
                     }
                 });
     }
@@ -110,8 +109,7 @@ public class BadIdTest {
                                         refused(trainer, manager, labels, VOCABULARY);
                                     }
                                     NDArray ids = ids(manager, step);
-                                    numbers.add(TrainingRun.backward(trainer, ids, labels));
-                                    trainer.step();
+                                    numbers.add(TrainingRun.step(trainer, ids, labels));
                                 }
                             });
         }

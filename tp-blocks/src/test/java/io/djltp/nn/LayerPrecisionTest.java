@@ -24,6 +24,8 @@ import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.Configs;
+import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -189,16 +191,9 @@ public class LayerPrecisionTest {
                     TrainingRun.of(
                             i == 0 ? PLAIN : kind,
                             block,
-                            Loss.l2Loss(),
-                            new Shape(9),
-                            (trainer, manager, numbers) -> {
-                                for (int step = 0; step < 3; step++) {
-                                    NDArray ids = TrainingRun.labels(manager, step, 9, 13);
-                                    NDArray labels = TrainingRun.random(manager, step + 5, 9, 13);
-                                    numbers.add(TrainingRun.backward(trainer, ids, labels));
-                                    trainer.step();
-                                }
-                            });
+                            Configs.of(Loss.l2Loss(), Configs.sgd(0.1f, 0.5f)),
+                            Network.batches("9:13", "9x13"),
+                            3);
         }
         runs[1].assertSame(runs[0], TOLERANCE);
     }
@@ -260,8 +255,7 @@ public class LayerPrecisionTest {
                     for (int step = 0; step < 80; step++) {
                         NDArray data = TrainingRun.random(manager, step, 16, 6, 4);
                         NDArray target = data.square().mul(2).add(data.cumSum(1).mul(0.3f));
-                        losses.add(TrainingRun.backward(trainer, data, target));
-                        trainer.step();
+                        losses.add(TrainingRun.step(trainer, data, target));
                     }
                 });
         return losses;

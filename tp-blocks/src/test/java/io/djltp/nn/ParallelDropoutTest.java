@@ -34,6 +34,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
+import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
@@ -224,12 +225,7 @@ public class ParallelDropoutTest {
 
     private static List<Long> seeds(Job job) {
         try (Model model = model(ParallelDropout.builder().build(), 1)) {
-            ParallelConfig config =
-                    ParallelConfig.builder()
-                            .setMode(ParallelMode.TENSOR)
-                            .setRanks(2)
-                            .optJob(job)
-                            .build();
+            ParallelConfig config = TENSOR_2.in(job).config();
             DefaultTrainingConfig training =
                     new DefaultTrainingConfig(new VocabParallelCrossEntropyLoss());
             try (ParallelTrainer trainer = new ParallelTrainer(model, training, config)) {
@@ -279,17 +275,11 @@ public class ParallelDropoutTest {
         return TrainingRun.of(
                 kind,
                 block,
-                new VocabParallelCrossEntropyLoss(),
-                new Shape(ROWS, TOKENS, FEATURES),
-                (trainer, manager, numbers) -> {
-                    for (int step = 0; step < STEPS; step++) {
-                        NDArray data = TrainingRun.random(manager, step, ROWS, TOKENS, FEATURES);
-                        NDArray labels = TrainingRun.labels(manager, step, ROWS * TOKENS, CLASSES);
-                        labels = labels.reshape(ROWS, TOKENS);
-                        numbers.add(TrainingRun.backward(trainer, data, labels));
-                        trainer.step();
-                    }
-                });
+                Configs.of(new VocabParallelCrossEntropyLoss(), Configs.sgd(0.1f, 0.5f)),
+                Network.batches(
+                        "%dx%dx%d".formatted(ROWS, TOKENS, FEATURES),
+                        "%dx%d:%d".formatted(ROWS, TOKENS, CLASSES)),
+                STEPS);
     }
 
     private static Model model(Block block, int seed) {

@@ -45,7 +45,6 @@ import java.io.UncheckedIOException;
 public class SequenceCrossAttentionTest {
 
     private static final int WIDTH = 6;
-    private static final int MEMORY = 5;
     private static final int TOKENS = 7;
 
     @DataProvider
@@ -129,15 +128,7 @@ public class SequenceCrossAttentionTest {
         Network.of(
                         Decoder::new,
                         HalfSquareLoss::new,
-                        (manager, step) ->
-                                new NDList[] {
-                                    new NDList(
-                                            TrainingRun.random(manager, step, 4, TOKENS, 3),
-                                            TrainingRun.random(manager, 20 + step, 4, MEMORY, 2)),
-                                    new NDList(
-                                            TrainingRun.random(
-                                                    manager, 40 + step, 4, TOKENS, WIDTH))
-                                })
+                        Network.batches("4x7x3 4x5x2", "4x7x" + WIDTH))
                 .assertEqual(kinds());
     }
 
@@ -171,8 +162,7 @@ public class SequenceCrossAttentionTest {
                     for (int step = 0; step < 3; step++) {
                         NDArray x = TrainingRun.random(manager, step, shape);
                         NDArray labels = TrainingRun.random(manager, 50 + step, 4, TOKENS, 3);
-                        TrainingRun.backward(trainer, x, labels);
-                        trainer.step();
+                        TrainingRun.step(trainer, x, labels);
                     }
                     try {
                         trainer.getModel().getBlock().saveParameters(new DataOutputStream(file));

@@ -14,7 +14,6 @@ import static io.djltp.testing.TrainerKind.TENSOR_2;
 import static io.djltp.testing.TrainerKind.TENSOR_3;
 import static io.djltp.testing.TrainerKind.TENSOR_4;
 
-import ai.djl.ndarray.NDList;
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.loss.Loss;
@@ -27,7 +26,6 @@ import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -167,11 +165,7 @@ public class SequenceParallelTest {
     }
 
     static Network.Batches sequences(int targets, int tokens) {
-        return (manager, step) ->
-                new NDList[] {
-                    new NDList(TrainingRun.random(manager, 10 + step, 4, tokens, WIDTH)),
-                    new NDList(TrainingRun.random(manager, 50 + step, 4, tokens, targets))
-                };
+        return Network.batches("4x" + tokens + "x" + WIDTH, "4x" + tokens + "x" + targets);
     }
 
     /** A transformer layer's second half, twice: scatter, [norm, column, row, residual], gather. */

@@ -12,32 +12,28 @@ import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.MESH_2X3;
+import static io.djltp.testing.TrainerKind.PLAIN;
 import static io.djltp.testing.TrainerKind.TENSOR_1;
 import static io.djltp.testing.TrainerKind.TENSOR_2;
 import static io.djltp.testing.TrainerKind.TENSOR_3;
 
-import ai.djl.Device;
-import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.job.Job;
-import io.djltp.rank.DeviceMesh;
-import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
 import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -141,45 +137,26 @@ public class SequenceStepTest {
                         .add("gather", new SequenceGather(), 3, 4)
                         .add("a", new Shape(1, 4))
                         .add("b", new Shape(1, 4));
-        return process(job, block, DeviceMesh.parse("2x2"), 4, 3, 4);
+        return process(job == null ? PLAIN : MESH_2X2.in(job), block, "4x3x4");
     }
 
     /** On a backend that is asynchronous, where products overlap with the scatter of gradients. */
     @Test(timeOut = 120_000)
     public void processesOverTcp() throws Exception {
-        List<float[]> expected = process(null, body(false, true, 2), null, 4, 7, 6);
-        DeviceMesh mesh = DeviceMesh.parse("1x2");
+        List<float[]> expected = process(PLAIN, body(false, true, 2), "4x7x6");
+        TrainerKind mesh = TrainerKind.mesh(1, 2);
         for (List<float[]> actual :
-                ThreadedJob.run(job -> process(job, body(true, true, 2), mesh, 4, 7, 6))) {
+                ThreadedJob.run(job -> process(mesh.in(job), body(true, true, 2), "4x7x6"))) {
             ArrayAssert.assertAllClose(actual, expected, TOLERANCE, "tcp");
         }
     }
 
-    /** Trains as one of a job's processes, or without ranks. */
-    private static List<float[]> process(Job job, Block block, DeviceMesh mesh, long... shape) {
+    private static List<float[]> process(TrainerKind kind, Block block, String shape) {
         block.setInitializer(
                 (m, whole, type) -> TrainingRun.random(m, whole.size(), whole.getShape()),
                 parameter -> true);
         DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), Configs.sgd(0.1f));
-        try (Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(block);
-            try (Trainer trainer =
-                    job == null
-                            ? model.newTrainer(config)
-                            : new ParallelTrainer(
-                                    model,
-                                    config,
-                                    ParallelConfig.builder().setMesh(mesh).optJob(job).build())) {
-                trainer.initialize(new Shape(shape));
-                for (int step = 0; step < 2; step++) {
-                    NDArray data = TrainingRun.random(manager, step, shape);
-                    TrainingRun.backward(trainer, data, TrainingRun.random(manager, 9, shape));
-                    trainer.step();
-                }
-            }
-            return TrainingRun.weights(block);
-        }
+        return TrainingRun.of(kind, block, config, Network.batches(shape, shape), 2).getWeights();
     }
 
     /** A rank drops those elements of its tokens that one rank drops of all. */
@@ -225,14 +202,10 @@ public class SequenceStepTest {
                     for (int step = 0; step < 3; step++) {
                         NDList labels = new NDList(TrainingRun.random(manager, 9 + step, shape));
                         shown.accept(trainer);
-                        try (GradientCollector collector = trainer.newGradientCollector()) {
-                            NDArray data = TrainingRun.random(manager, step, shape);
-                            NDList output = trainer.forward(new NDList(data), labels);
-                            NDArray loss = trainer.getLoss().evaluate(labels, output);
-                            shown.accept(trainer);
-                            collector.backward(loss);
-                            numbers.add(loss.getFloat());
-                        }
+                        NDList data = new NDList(TrainingRun.random(manager, step, shape));
+                        numbers.add(
+                                TrainingRun.backward(
+                                        trainer, data, labels, output -> shown.accept(trainer)));
                         shown.accept(trainer);
                         trainer.step();
                         shown.accept(trainer);

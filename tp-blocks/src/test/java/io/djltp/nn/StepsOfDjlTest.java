@@ -16,7 +16,6 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 import ai.djl.training.optimizer.Optimizer;
 import ai.djl.training.tracker.Tracker;
@@ -140,15 +139,15 @@ public class StepsOfDjlTest {
                     run.start.add(whole(manager, trainer, parameter, false));
                 }
                 for (int step = 0; step < steps; step++) {
-                    NDArray data = TrainingRun.random(manager, step, shape.getShape());
+                    NDList data = new NDList(TrainingRun.random(manager, step, shape.getShape()));
                     NDList labels =
                             new NDList(
                                     TrainingRun.random(manager, 50 + step, shape.get(0), outputs));
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDList output = trainer.forward(new NDList(data), labels);
-                        run.outputs.add(output.singletonOrThrow().toFloatArray());
-                        collector.backward(trainer.getLoss().evaluate(labels, output));
-                    }
+                    TrainingRun.backward(
+                            trainer,
+                            data,
+                            labels,
+                            output -> run.outputs.add(output.head().toFloatArray()));
                     for (Parameter parameter : block.getParameters().values()) {
                         if (step == 0) {
                             run.gradients.add(whole(manager, trainer, parameter, true));

@@ -137,14 +137,7 @@ public class SyncBatchNormTest {
             row(
                     "behind an embedding",
                     sync -> sequence(embedding(sync), map(x -> x.max(new int[] {1})), normed(sync)),
-                    (manager, step) -> {
-                        int rows = ROWS[step % 4];
-                        NDArray ids = TrainingRun.labels(manager, step, 4 * rows, 11);
-                        return new NDList[] {
-                            new NDList(ids.reshape(rows, 4)),
-                            new NDList(TrainingRun.random(manager, 50 + step, rows, 4))
-                        };
-                    },
+                    Network.batches(ROWS, "Rx4:11", "Rx4"),
                     MIXED)
         };
     }
@@ -246,8 +239,7 @@ public class SyncBatchNormTest {
                     ArrayAssert.assertClose(
                             numbers(output), signs.toFloatArray(), 1e-3, "the normalized values");
                 }
-                TrainingRun.backward(trainer, data, data.zerosLike());
-                trainer.step();
+                TrainingRun.step(trainer, data, data.zerosLike());
             }
             Parameter gamma = model.getBlock().getParameters().get("gamma");
             ArrayAssert.assertClose(
@@ -318,8 +310,7 @@ public class SyncBatchNormTest {
                 trainer.initialize(new Shape(7, FEATURES));
                 NDArray data = TrainingRun.random(manager, 1, 7, FEATURES);
                 NDArray labels = TrainingRun.random(manager, 2, 7, 4);
-                TrainingRun.backward(trainer, data, labels);
-                trainer.step();
+                TrainingRun.step(trainer, data, labels);
                 CollectiveCounts before = trainer.getCollectiveCounts();
                 TrainingRun.backward(trainer, data, labels);
                 CollectiveCounts pass = trainer.getCollectiveCounts().minus(before);

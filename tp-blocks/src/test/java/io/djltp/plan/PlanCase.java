@@ -116,8 +116,7 @@ record PlanCase(
             ArrayAssert.assertAllClose(TrainingRun.weights(model), before, 0, "parameter ");
             try (Trainer trainer = TENSOR_2.open(trained, network.config(true))) {
                 trainer.initialize(batch[0].getShapes());
-                TrainingRun.backward(trainer, batch[0], batch[1]);
-                trainer.step();
+                TrainingRun.step(trainer, batch[0], batch[1]);
                 trained.save(folder, "net");
             }
             List<float[]> after = TrainingRun.weights(model);

@@ -25,7 +25,6 @@ import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -326,11 +325,7 @@ public class PlanErrorsTest {
                                                 Plan.auto()),
                                         cut ? new SequenceGather() : Blocks.map(x -> x)),
                         HalfSquareLoss::new,
-                        (manager, step) ->
-                                new NDList[] {
-                                    new NDList(TrainingRun.random(manager, step, 2, 4, 6)),
-                                    new NDList(TrainingRun.random(manager, 9 + step, 2, 4, 6))
-                                })
+                        Network.batches("2x4x6", "2x4x6"))
                 .assertRefused(
                         TENSOR_2,
                         "gets this rank's tokens, (2, 2, 6), of a sequence-parallel region, and"

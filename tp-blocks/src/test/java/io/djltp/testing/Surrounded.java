@@ -45,6 +45,22 @@ public final class Surrounded extends AbstractBlock {
         after = addChildBlock("after", linear(output));
     }
 
+    /**
+     * Returns a mask of padding, by which each row sees one key more than the row before.
+     *
+     * @param manager the manager of the mask
+     * @param rows the rows
+     * @param keys the keys
+     * @return the mask, [rows, keys]
+     */
+    public static NDArray mask(NDManager manager, int rows, int keys) {
+        float[] seen = new float[rows * keys];
+        for (int i = 0; i < seen.length; i++) {
+            seen[i] = i % keys <= i / keys ? 1 : 0;
+        }
+        return manager.create(seen, new Shape(rows, keys));
+    }
+
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(

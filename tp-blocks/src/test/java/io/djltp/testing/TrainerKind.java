@@ -5,6 +5,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.Trainer;
 import ai.djl.training.TrainingConfig;
 
+import io.djltp.job.Job;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
@@ -27,6 +28,7 @@ import java.util.stream.Stream;
  * @param clipNorm the largest norm of all gradients together, or 0 for any
  * @param scaling how the loss is scaled, or {@code null}
  * @param sharding whether ranks share out the state of the optimizer
+ * @param job the job of which this process is, or {@code null}
  */
 public record TrainerKind(
         ParallelMode mode,
@@ -34,7 +36,8 @@ public record TrainerKind(
         DeviceMesh mesh,
         float clipNorm,
         LossScaling scaling,
-        boolean sharding) {
+        boolean sharding,
+        Job job) {
 
     /** DJL's own trainer. */
     public static final TrainerKind PLAIN = new TrainerKind(null, 1);
@@ -91,7 +94,7 @@ public record TrainerKind(
      * @param ranks the number of ranks
      */
     public TrainerKind(ParallelMode mode, int ranks) {
-        this(mode, ranks, null, 0, null, false);
+        this(mode, ranks, null, 0, null, false, null);
     }
 
     /**
@@ -108,7 +111,8 @@ public record TrainerKind(
                 DeviceMesh.of(DeviceMesh.DATA, data, DeviceMesh.TENSOR, tensor),
                 0,
                 null,
-                false);
+                false,
+                null);
     }
 
     /**
@@ -118,7 +122,7 @@ public record TrainerKind(
      * @return the trainer
      */
     public TrainerKind clippedTo(float norm) {
-        return new TrainerKind(mode, ranks, mesh, norm, scaling, sharding);
+        return new TrainerKind(mode, ranks, mesh, norm, scaling, sharding, job);
     }
 
     /**
@@ -128,7 +132,7 @@ public record TrainerKind(
      * @return the trainer
      */
     public TrainerKind scaledBy(LossScaling settings) {
-        return new TrainerKind(mode, ranks, mesh, clipNorm, settings, sharding);
+        return new TrainerKind(mode, ranks, mesh, clipNorm, settings, sharding, job);
     }
 
     /**
@@ -137,7 +141,17 @@ public record TrainerKind(
      * @return the trainer
      */
     public TrainerKind sharded() {
-        return new TrainerKind(mode, ranks, mesh, clipNorm, scaling, true);
+        return new TrainerKind(mode, ranks, mesh, clipNorm, scaling, true, job);
+    }
+
+    /**
+     * Returns this trainer in one of several processes.
+     *
+     * @param other the job of which this process is
+     * @return the trainer
+     */
+    public TrainerKind in(Job other) {
+        return new TrainerKind(mode, ranks, mesh, clipNorm, scaling, sharding, other);
     }
 
     /**
@@ -275,7 +289,8 @@ public record TrainerKind(
      * @return the configuration, with the defaults but for the limit of the norm and the scale
      */
     public ParallelConfig config() {
-        ParallelConfig.Builder config = ParallelConfig.builder().optShardOptimizer(sharding);
+        ParallelConfig.Builder config =
+                ParallelConfig.builder().optShardOptimizer(sharding).optJob(job);
         if (mesh == null) {
             config.setMode(mode).setRanks(ranks);
         } else {

@@ -24,8 +24,6 @@ import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertNotEquals;
 import static org.testng.Assert.assertTrue;
 
-import ai.djl.Device;
-import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -41,13 +39,10 @@ import ai.djl.training.tracker.Tracker;
 import com.google.gson.Gson;
 
 import io.djltp.head.LossOptions;
-import io.djltp.job.Job;
 import io.djltp.loss.OneVsAllLoss;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.rank.LossScaling;
-import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.PyTorch;
 import io.djltp.testing.Refusals;
@@ -258,32 +253,14 @@ public class ManyLabelsEqualPyTorchTest {
             assertAllClose(
                     loss.train(PLAIN, loss.network(head -> {})), each.getValue(), 1e-5, "DJL");
             boolean inLoss = !loss.kind.equals("SOFTMAX");
-            for (List<float[]> actual : ThreadedJob.run(job -> inJob(job, loss, inLoss))) {
+            for (List<float[]> actual :
+                    ThreadedJob.run(
+                            job ->
+                                    loss.train(
+                                            MIXED_2.in(job),
+                                            loss.network(head -> head.optUpdateInLoss(inLoss))))) {
                 assertAllClose(actual, each.getValue(), 1e-5, "processes, " + loss);
             }
-        }
-    }
-
-    private static List<float[]> inJob(Job job, Case loss, boolean inLoss) {
-        List<Float> losses = new ArrayList<>();
-        try (Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(loss.network(head -> head.optUpdateInLoss(inLoss)));
-            ParallelConfig ranks =
-                    ParallelConfig.builder()
-                            .setMode(ParallelMode.MIXED)
-                            .setRanks(2)
-                            .optJob(job)
-                            .build();
-            try (ParallelTrainer trainer =
-                    new ParallelTrainer(
-                            model, Configs.of(loss.loss(), Configs.sgd(loss.rate())), ranks)) {
-                trainer.initialize(new Shape(FusedTraining.ROWS, FusedTraining.FEATURES));
-                loss.train(trainer, manager, losses);
-            }
-            List<float[]> results = new ArrayList<>(List.of(floats(losses)));
-            results.addAll(weights(model.getBlock()));
-            return results;
         }
     }
 

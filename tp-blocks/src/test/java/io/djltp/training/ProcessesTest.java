@@ -8,17 +8,18 @@ import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 import static io.djltp.testing.GraphBlock.graph;
+import static io.djltp.testing.TrainerKind.DATA_2;
+import static io.djltp.testing.TrainerKind.MESH_2X2;
+import static io.djltp.testing.TrainerKind.PLAIN;
 import static io.djltp.testing.TrainingRun.held;
 import static io.djltp.testing.TrainingRun.random;
 import static io.djltp.testing.TrainingRun.step;
-import static io.djltp.testing.TrainingRun.weights;
 
 import static org.testng.Assert.assertEquals;
 
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
@@ -29,14 +30,12 @@ import ai.djl.training.Trainer;
 import io.djltp.job.Job;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.rank.DeviceMesh;
-import io.djltp.rank.ParallelConfig;
-import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.ThreadedJob;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.Test;
 
@@ -63,33 +62,27 @@ public class ProcessesTest {
     /** Returns the rows, losses and accuracies of all steps, and weights. */
     private static List<float[]> train(Job job, boolean fused) {
         List<float[]> results = new ArrayList<>();
-        try (Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
-            Block last = fused ? fused(9) : head(9);
-            Block block = sequence(linear(6), tanh(), job == null ? linear(9) : last);
-            block.setInitializer( // not the generator, which threads share
-                    (m, shape, type) -> random(m, shape.size(), shape.getShape()),
-                    parameter -> true);
-            model.setBlock(block);
-            DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss());
-            ParallelConfig.Builder ranks = ParallelConfig.builder();
-            ranks.setMesh(DeviceMesh.parse("2x2")).optJob(job);
-            try (Trainer trainer =
-                    job == null
-                            ? model.newTrainer(config)
-                            : new ParallelTrainer(model, config, ranks.build())) {
-                trainer.initialize(new Shape(6, 5));
-                for (int step = 0; step < 5; step++) {
-                    NDList[] batch = BATCHES.make(manager, step);
-                    NDList predictions = trainer.evaluate(batch[0]);
-                    VocabParallelAccuracy accuracy = new VocabParallelAccuracy();
-                    results.add(new float[] {predictions.head().getShape().get(0)});
-                    results.add(floats(accuracy.evaluate(batch[1], predictions)));
-                    results.add(new float[] {step(trainer, batch[0], batch[1])});
-                }
-            }
-            results.addAll(weights(block));
-        }
+        Block last = fused ? fused(9) : head(9);
+        Block block = sequence(linear(6), tanh(), job == null ? linear(9) : last);
+        block.setInitializer( // not the generator, which threads share
+                (m, shape, type) -> random(m, shape.size(), shape.getShape()), parameter -> true);
+        TrainingRun run =
+                TrainingRun.of(
+                        job == null ? PLAIN : MESH_2X2.in(job),
+                        block,
+                        Configs.of(new VocabParallelCrossEntropyLoss()),
+                        new Shape(6, 5),
+                        (trainer, manager, numbers) -> {
+                            for (int step = 0; step < 5; step++) {
+                                NDList[] batch = BATCHES.make(manager, step);
+                                NDList predictions = trainer.evaluate(batch[0]);
+                                VocabParallelAccuracy accuracy = new VocabParallelAccuracy();
+                                results.add(new float[] {predictions.head().getShape().get(0)});
+                                results.add(floats(accuracy.evaluate(batch[1], predictions)));
+                                results.add(new float[] {step(trainer, batch[0], batch[1])});
+                            }
+                        });
+        results.addAll(run.getWeights());
         return results;
     }
 
@@ -117,15 +110,8 @@ public class ProcessesTest {
             model.setBlock(sequence(block, linear(3)));
             float[] own = {1, job.getProcess(), 0, 1};
             table.setArray(model.getNDManager().create(own).toType(type, true));
-            ParallelConfig ranks =
-                    ParallelConfig.builder()
-                            .setMode(ParallelMode.DATA)
-                            .setRanks(2)
-                            .optJob(job)
-                            .build();
-            try (ParallelTrainer trainer =
-                    new ParallelTrainer(model, Configs.of(new HalfSquareLoss()), ranks)) {
-                trainer.initialize(new Shape(6, 4));
+            DefaultTrainingConfig config = Configs.of(new HalfSquareLoss());
+            try (Trainer trainer = DATA_2.in(job).open(model, config, new Shape(6, 4))) {
                 return floats(held(trainer, 0, 0));
             }
         }

@@ -21,9 +21,9 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.LambdaBlock;
-import ai.djl.training.GradientCollector;
 
 import io.djltp.collective.CollectiveException;
+import io.djltp.collective.Communicator;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -34,6 +34,7 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.Network;
 import io.djltp.testing.RankThreads;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
@@ -157,12 +158,10 @@ public class RankFailureTest {
                         UnaryOperator.identity(),
                         trainer -> {
                             NDList[] batch = BATCHES.make(trainer.getManager(), 0);
-                            try (GradientCollector collector = trainer.newGradientCollector()) {
-                                NDList output = trainer.forward(batch[0], batch[1]);
-                                NDArray loss = trainer.getLoss().evaluate(batch[1], output);
-                                trainer.getRanks().getContext(VICTIM).getTensorGroup().abort(lost);
-                                collector.backward(loss);
-                            }
+                            Communicator group =
+                                    trainer.getRanks().getContext(VICTIM).getTensorGroup();
+                            TrainingRun.backward(
+                                    trainer, batch[0], batch[1], output -> group.abort(lost));
                         });
         // the exception of the hook itself, not libtorch's rendering of it
         assertTrue(failure.getCause() instanceof CollectiveException, "" + failure);

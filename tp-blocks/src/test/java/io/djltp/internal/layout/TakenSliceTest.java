@@ -7,8 +7,8 @@ import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Refusals.expect;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.PLAIN;
-import static io.djltp.testing.TrainingRun.backward;
 import static io.djltp.testing.TrainingRun.random;
+import static io.djltp.testing.TrainingRun.step;
 
 import static org.testng.Assert.assertNull;
 
@@ -110,8 +110,7 @@ public class TakenSliceTest {
                     for (int i = 0; i < 3; i++) {
                         NDArray data = random(manager, i, ROWS, 3);
                         NDArray labels = random(manager, 9 + i, ROWS, 4);
-                        numbers.add(backward(trainer, data, labels));
-                        trainer.step();
+                        numbers.add(step(trainer, data, labels));
                         numbers.add(trainer.evaluate(new NDList(data)).head().sum().getFloat());
                     }
                 });

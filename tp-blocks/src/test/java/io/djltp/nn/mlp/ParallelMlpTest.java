@@ -17,16 +17,16 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.training.DefaultTrainingConfig;
-import ai.djl.training.GradientCollector;
 import ai.djl.training.Trainer;
 
-import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
 import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.BlockTraining;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
+import io.djltp.testing.Network;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
@@ -87,8 +87,7 @@ public class ParallelMlpTest {
                     for (int i = 0; i < 3; i++) {
                         NDArray data = TrainingRun.random(manager, i, ROWS, 4);
                         NDArray labels = TrainingRun.random(manager, 9 + i, ROWS, FEATURES);
-                        numbers.add(TrainingRun.backward(trainer, data, labels));
-                        trainer.step();
+                        numbers.add(TrainingRun.step(trainer, data, labels));
                         for (float value :
                                 trainer.evaluate(new NDList(data)).head().toFloatArray()) {
                             numbers.add(value);
@@ -130,25 +129,12 @@ public class ParallelMlpTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void oneAllReduceForwardAndOneBackward(boolean gated, boolean bias) {
         for (int ranks = 1; ranks <= 4; ranks++) {
-            try (Model model = Model.newInstance("net");
-                    NDManager manager = NDManager.newBaseManager()) {
-                model.setBlock(network(mlp(gated).optBias(bias).build()));
-                try (ParallelTrainer trainer = open(model, ranks)) {
-                    trainer.initialize(new Shape(ROWS, 4));
-                    NDList data = new NDList(TrainingRun.random(manager, 1, ROWS, 4));
-                    NDList labels = new NDList(TrainingRun.random(manager, 2, ROWS, FEATURES));
-                    CollectiveCounts before = trainer.getCollectiveCounts();
-                    try (GradientCollector collector = trainer.newGradientCollector()) {
-                        NDList output = trainer.forward(data, labels);
-                        CollectiveCounts forward = trainer.getCollectiveCounts().minus(before);
-                        String one = ranks == 1 ? "none" : "1 all-reduce";
-                        Assert.assertEquals(forward.toString(), one);
-                        collector.backward(trainer.getLoss().evaluate(labels, output));
-                        CollectiveCounts both = trainer.getCollectiveCounts().minus(before);
-                        Assert.assertEquals(both.minus(forward).toString(), one);
-                    }
-                }
-            }
+            String one = ranks == 1 ? "none" : "1 all-reduce";
+            new BlockTraining(
+                            () -> network(mlp(gated).optBias(bias).build()),
+                            Network.batches(ROWS + "x4", ROWS + "x" + FEATURES),
+                            null)
+                    .assertCounts(new TrainerKind(ParallelMode.TENSOR, ranks), one, one);
         }
     }
 
@@ -171,8 +157,7 @@ public class ParallelMlpTest {
             try (Trainer trainer = open(cut, 3)) {
                 trainer.initialize(new Shape(ROWS, 4));
                 NDArray data = TrainingRun.random(manager, 1, ROWS, 4);
-                TrainingRun.backward(trainer, data, TrainingRun.random(manager, 2, ROWS, FEATURES));
-                trainer.step();
+                TrainingRun.step(trainer, data, TrainingRun.random(manager, 2, ROWS, FEATURES));
                 cut.save(folder, "mlp");
             }
             loaded.setBlock(network(mlp(true).build()));

@@ -22,13 +22,12 @@ import static io.djltp.testing.TrainerKind.TENSOR_2;
 import static io.djltp.testing.TrainerKind.TENSOR_3;
 import static io.djltp.testing.TrainerKind.TENSOR_4;
 
-import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.Blocks;
 
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -123,16 +122,9 @@ public class MixtureTrainingTest {
         return TrainingRun.of(
                 kind,
                 block,
-                loss,
-                new Shape(ROWS, FEATURES),
-                (trainer, manager, numbers) -> {
-                    for (int step = 0; step < 3; step++) {
-                        NDArray data = TrainingRun.random(manager, step, ROWS, FEATURES);
-                        NDArray labels = TrainingRun.random(manager, 9 + step, ROWS, 3);
-                        numbers.add(TrainingRun.backward(trainer, data, labels));
-                        trainer.step();
-                    }
-                });
+                Configs.of(loss, Configs.sgd(0.1f, 0.5f)),
+                Network.regression(ROWS, FEATURES, 3),
+                3);
     }
 
     /** In the body of MIXED mode the tokens of all ranks are gathered, those of [rows, 3] too. */

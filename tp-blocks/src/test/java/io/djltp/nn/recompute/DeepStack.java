@@ -64,8 +64,7 @@ public final class DeepStack {
                 long start = System.nanoTime();
                 for (int step = 0; step < WARM_UP + steps; step++) {
                     start = step == WARM_UP ? System.nanoTime() : start;
-                    TrainingRun.backward(trainer, data.head(), labels.head());
-                    trainer.step();
+                    TrainingRun.step(trainer, data.head(), labels.head());
                 }
                 double seconds = (System.nanoTime() - start) / 1e9 / steps;
                 long most = kibibytes("VmHWM") - before;

@@ -11,7 +11,6 @@ import static io.djltp.testing.Blocks.sum;
 import static io.djltp.testing.Blocks.tanh;
 
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.LayerNorm;
@@ -73,13 +72,8 @@ final class RecomputedNetworks {
     static NDList[] decoderBatch(ai.djl.ndarray.NDManager manager, int step) {
         NDList data = new NDList(TrainingRun.random(manager, step, BATCH, LENGTH, 6));
         data.add(TrainingRun.random(manager, 20 + step, BATCH, MEMORY, 5));
-        for (int keys : new int[] {MEMORY, LENGTH}) {
-            float[] values = new float[BATCH * keys];
-            for (int i = 0; i < values.length; i++) {
-                values[i] = i % keys <= i / keys ? 1 : 0;
-            }
-            data.add(manager.create(values, new Shape(BATCH, keys)));
-        }
+        data.add(Surrounded.mask(manager, BATCH, MEMORY));
+        data.add(Surrounded.mask(manager, BATCH, LENGTH));
         NDList labels = new NDList(TrainingRun.random(manager, 40 + step, BATCH, LENGTH, 3));
         return new NDList[] {data, labels};
     }
@@ -117,11 +111,7 @@ final class RecomputedNetworks {
     }
 
     static Network.Batches sequences() {
-        return (manager, step) ->
-                new NDList[] {
-                    new NDList(TrainingRun.random(manager, 10 + step, BATCH, LENGTH, 6)),
-                    new NDList(TrainingRun.random(manager, 50 + step, BATCH, LENGTH, WIDTH))
-                };
+        return Network.batches("4x5x6", "4x5x12");
     }
 
     /** The body, which has no input that is trained, and the head of MIXED mode. */

@@ -103,8 +103,7 @@ public class LayersAreSavedTest {
             for (int step = from; step < to; step++) {
                 NDArray data = TrainingRun.random(manager, step, INPUT.getShape());
                 NDArray labels = TrainingRun.random(manager, 50 + step, INPUT.getShape());
-                TrainingRun.backward(trainer, data, labels);
-                trainer.step();
+                TrainingRun.step(trainer, data, labels);
             }
             model.save(folder, "step" + to);
         }

@@ -8,7 +8,6 @@ import static io.djltp.testing.TrainerKind.TENSOR_3;
 import static io.djltp.testing.TrainerKind.TENSOR_4;
 
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.norm.LayerNorm;
@@ -131,19 +130,12 @@ public class LayersEqualDjlTest {
     private static Network.Batches batches(int inputs) {
         return (manager, step) -> {
             NDList data = new NDList(TrainingRun.random(manager, step, BATCH, LENGTH, 6));
-            NDList seen = new NDList();
-            for (int keys : new int[] {MEMORY, LENGTH}) {
-                float[] values = new float[BATCH * keys];
-                for (int i = 0; i < values.length; i++) {
-                    values[i] = i % keys <= i / keys ? 1 : 0;
-                }
-                seen.add(manager.create(values, new Shape(BATCH, keys)));
-            }
             if (inputs == 4) {
                 data.add(TrainingRun.random(manager, 20 + step, BATCH, MEMORY, 5));
-                data.addAll(seen);
-            } else if (inputs == 2) {
-                data.add(seen.get(1));
+                data.add(Surrounded.mask(manager, BATCH, MEMORY));
+            }
+            if (inputs > 1) {
+                data.add(Surrounded.mask(manager, BATCH, LENGTH));
             }
             return new NDList[] {
                 data, new NDList(TrainingRun.random(manager, 40 + step, BATCH, LENGTH, 3))

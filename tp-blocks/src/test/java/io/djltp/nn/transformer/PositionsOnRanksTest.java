@@ -11,7 +11,6 @@ import static io.djltp.testing.TrainerKind.TENSOR_2;
 import static io.djltp.testing.TrainerKind.TENSOR_3;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
@@ -23,7 +22,6 @@ import io.djltp.testing.BlockTraining;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
-import io.djltp.testing.TrainingRun;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -35,6 +33,7 @@ public class PositionsOnRanksTest {
 
     private static final int WIDTH = 10;
     private static final int TOKENS = 7;
+    private static final Network.Batches BATCHES = Network.batches("4x7x6", "4x7x3");
     private static final int HEADS = 5;
 
     /** Attention with a bias for each head and distance, learned or not. */
@@ -77,13 +76,7 @@ public class PositionsOnRanksTest {
 
     @Test(dataProvider = "networks", timeOut = 60_000)
     public void isEqual(Supplier<Block> network) {
-        Network.Batches batches =
-                (manager, step) ->
-                        new NDList[] {
-                            new NDList(TrainingRun.random(manager, step, 4, TOKENS, 6)),
-                            new NDList(TrainingRun.random(manager, 40 + step, 4, TOKENS, 3))
-                        };
-        new BlockTraining(network, batches, null)
+        new BlockTraining(network, BATCHES, null)
                 .assertEqual(TENSOR_1, TENSOR_2, TENSOR_3, MESH_2X2);
     }
 
@@ -106,11 +99,7 @@ public class PositionsOnRanksTest {
                                         positions.get(),
                                         row(cut, 3)),
                         HalfSquareLoss::new,
-                        (manager, step) ->
-                                new NDList[] {
-                                    new NDList(TrainingRun.random(manager, step, 4, TOKENS, 6)),
-                                    new NDList(TrainingRun.random(manager, 40, 4, TOKENS, 3))
-                                })
+                        BATCHES)
                 .assertRefused(TENSOR_2, "slice", "optGatherOutput(true)");
     }
 }
