@@ -321,12 +321,11 @@ public final class CheckpointListener extends TrainingListenerAdapter implements
                         + " that the training is. Leave one in, and copy or prune its folder by a"
                         + " program of your own");
         TrainingListener last = all.get(all.size() - 1);
-        if (last != this) {
-            throw new IllegalArgumentException(
-                    "The CheckpointListener has to be the last listener, because it saves what the"
-                            + " others know: add it after "
-                            + last.getClass().getName());
-        }
+        Errors.check(
+                last == this,
+                "The CheckpointListener has to be the last listener, because it "
+                        + "saves what the others know: add it after %s",
+                last.getClass().getName());
     }
 
     /** {@inheritDoc} */

@@ -32,11 +32,10 @@ final class BatchPart {
      * @param data the batch
      */
     static void check(ParallelConfig config, NDList data) {
-        if (data.isEmpty()) {
-            throw new IllegalArgumentException(
-                    "The batch has no arrays: pass the inputs of the network, such as"
-                            + " batch.getData()");
-        }
+        Errors.check(
+                !data.isEmpty(),
+                "The batch has no arrays: pass the inputs of the network, such as"
+                        + " batch.getData()");
         for (NDArray array : data) {
             if (array.getShape().size() == 0) {
                 boolean rows = array.getShape().get(0) == 0; // of a scalar the size is 1

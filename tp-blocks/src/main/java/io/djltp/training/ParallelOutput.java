@@ -10,6 +10,7 @@ import ai.djl.nn.Parameter;
 import ai.djl.util.NativeResource;
 
 import io.djltp.collective.Communicator;
+import io.djltp.internal.Errors;
 import io.djltp.internal.collective.GatheredNumbers;
 import io.djltp.internal.gradient.GradientGroups;
 import io.djltp.internal.gradient.PartialAxes;
@@ -284,12 +285,11 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
 
     private void checkOpen() {
         modelCheck.run();
-        if (!manager.isOpen()) {
-            throw new IllegalStateException(
-                    "The manager of the inputs was closed, and with it what the ranks had kept of"
-                            + " the forward pass: compute losses and evaluators of its"
-                            + " predictions, and go backward, before it is closed");
-        }
+        Errors.checkState(
+                manager.isOpen(),
+                "The manager of the inputs was closed, and with it what the ranks had kept of"
+                        + " the forward pass: compute losses and evaluators of its"
+                        + " predictions, and go backward, before it is closed");
     }
 
     /**
@@ -419,13 +419,12 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
             if (pass.getHeads().stream().anyMatch(DeferredHead::isUpdatedInLoss)) {
                 try (NDArray above = Objects.requireNonNull(Autograd.gradient(handle), "factor")) {
                     double factor = HostReads.number(above);
-                    if (factor != 1) {
-                        throw new IllegalArgumentException(
-                                "A head with optUpdateInLoss has updated its weight by its loss"
-                                        + " times 1, and the loss is differentiated times "
-                                        + factor
-                                        + ": leave the option out, or change the learning rate");
-                    }
+                    Errors.check(
+                            factor == 1,
+                            "A head with optUpdateInLoss has updated its weight by its loss "
+                                    + "times 1, and the loss is differentiated times %s: leave the "
+                                    + "option out, or change the learning rate",
+                            factor);
                 }
             }
             if (!ofHeads.equals(pass.countLosses())) {

@@ -320,12 +320,11 @@ final class TrainingSteps implements AutoCloseable {
                 reached.forEach(ParallelOutput::drop);
                 throw e;
             }
-            if (reached.isEmpty()) {
-                throw new IllegalArgumentException(
-                        "backward() needs a loss that trainer.getLoss().evaluate(labels,"
-                                + " predictions) has computed from predictions of trainer.forward(...),"
-                                + " and that was not differentiated before");
-            }
+            Errors.check(
+                    !reached.isEmpty(),
+                    "backward() needs a loss that trainer.getLoss().evaluate(labels,"
+                            + " predictions) has computed from predictions of trainer.forward(...),"
+                            + " and that was not differentiated before");
             return reached;
         }
     }

@@ -59,7 +59,6 @@ import java.util.stream.Stream;
 final class TrainingStep implements Measured {
 
     private static final int SEED = 7;
-    private static final int NGRAMS = 96; // the most of a word of the lemmatiser
     // hardly any: once it knows the batch by heart, gradients are denormal numbers, which take
     // longer
     private static final float RATE = 1e-5f;
@@ -114,7 +113,7 @@ final class TrainingStep implements Measured {
                     manager.randomInteger(
                             -LemmaCorpus.tableRows(workload.units()) / 2,
                             LemmaCorpus.tableRows(workload.units()),
-                            new Shape(workload.batch(), NGRAMS),
+                            new Shape(workload.batch(), LemmaCorpus.MOST_N_GRAMS),
                             DataType.INT32);
             return numbers.maximum(0).toType(DataType.INT32, true);
         }

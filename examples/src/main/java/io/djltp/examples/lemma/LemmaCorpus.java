@@ -30,6 +30,9 @@ import java.util.stream.Collectors;
  */
 public final class LemmaCorpus {
 
+    /** The most n-grams that a word has. */
+    public static final int MOST_N_GRAMS = 96;
+
     private final List<Part> parts;
     private final List<String> lemmas = new ArrayList<>(); // by class
 

@@ -9,6 +9,7 @@ import ai.djl.training.loss.Loss;
 import io.djltp.classes.ClassModel;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.lm.LmNetwork;
 import io.djltp.llm.zoo.MiniLmFolder;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -39,8 +40,8 @@ enum PlannedModel {
                             .optBatchShardedInput(true)
                             .build();
             return new Planned(
-                    ClassModel.newTextBody(TABLE, DIM).add(head),
-                    new Shape[] {new Shape(batch, N_GRAMS)},
+                    ClassModel.newTextBody(LemmaCorpus.tableRows(lemmas), DIM).add(head),
+                    new Shape[] {new Shape(batch, LemmaCorpus.MOST_N_GRAMS)},
                     new VocabParallelCrossEntropyLoss());
         }
     },
@@ -121,8 +122,6 @@ enum PlannedModel {
 
     private static final int GERMAN_LEMMAS = 120_658;
     private static final int DIM = 64; // of the lemmatiser
-    private static final int TABLE = 1 << 16;
-    private static final int N_GRAMS = 96; // of a long word
     private static final Shape IMAGE = new Shape(3, 224, 224);
     private static final int IMAGENET_CLASSES = 1000;
 

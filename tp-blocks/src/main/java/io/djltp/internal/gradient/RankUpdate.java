@@ -253,12 +253,11 @@ public final class RankUpdate implements AutoCloseable {
      */
     public ParticipantStep ahead(
             ParallelContext context, Map<Parameter, LearningRates.Update> updates) {
-        if (measured) {
-            throw new IllegalArgumentException(
-                    "optUpdateInLoss updates a weight before the other gradients are there, and"
-                            + " optGradientClipNorm and optLossScaling need all of them: leave it or"
-                            + " these out");
-        }
+        Errors.check(
+                !measured,
+                "optUpdateInLoss updates a weight before the other gradients are there, and"
+                        + " optGradientClipNorm and optLossScaling need all of them: leave it or"
+                        + " these out");
         return new StepOfRank(context, updates);
     }
 

@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.update.FlatGradients;
@@ -247,13 +248,11 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     static void checkKnown(String name, boolean known) {
-        if (!known) {
-            throw new IllegalArgumentException(
-                    "The ranks have no parameter "
-                            + name
-                            + ": the names are those of block.getParameters(), after"
-                            + " trainer.initialize(...)");
-        }
+        Errors.check(
+                known,
+                "The ranks have no parameter %s: the names are those of "
+                        + "block.getParameters(), after trainer.initialize(...)",
+                name);
     }
 
     /**
