@@ -30,6 +30,7 @@ import picocli.CommandLine.TypeConversionException;
 import java.io.IOException;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Locale;
 import java.util.Set;
 
 /** The {@code tp} command: tensor parallelism for DJL, to be tried out. */
@@ -154,6 +155,17 @@ public final class Tp implements Runnable {
         return Path.of(name);
     }
 
+    /**
+     * Returns a number with its noun: {@code 1 row}, {@code 2,000 rows}.
+     *
+     * @param number the number
+     * @param noun the noun of one
+     * @return both
+     */
+    public static String count(long number, String noun) {
+        return String.format(Locale.ROOT, "%,d %s%s", number, noun, number == 1 ? "" : "s");
+    }
+
     private static boolean isEndOfJob(Exception e) {
         return e instanceof JobFailedException
                 || e instanceof RankFailedException && ((RankFailedException) e).isRemote();
@@ -172,24 +184,18 @@ public final class Tp implements Runnable {
         if (e instanceof WorkerFailedException) {
             // the process has printed its trace itself
             command.getErr().println("tp: " + e.getMessage());
-            return CommandLine.ExitCode.SOFTWARE;
-        }
-        if (isEndOfJob(e)) {
+        } else if (isEndOfJob(e)) {
             // what went wrong is in another process, which prints its trace
             command.getErr().println("tp: the job has ended: " + e.getMessage());
-            return CommandLine.ExitCode.SOFTWARE;
-        }
-        if (BadInputException.isOfFullDisk(e)) {
+        } else if (BadInputException.isOfFullDisk(e)) {
             command.getErr().println("tp: a disk is full: " + e.getMessage() + ". Make room");
-            return CommandLine.ExitCode.SOFTWARE;
-        }
-        if (e instanceof IOException) {
+        } else if (e instanceof IOException) {
             // the message of others, such as NoSuchFileException, may be no more than a name
             boolean told = e.getClass() == IOException.class;
             command.getErr().println("tp: " + (told ? e.getMessage() : e.toString()));
-            return CommandLine.ExitCode.SOFTWARE;
+        } else {
+            e.printStackTrace(command.getErr());
         }
-        e.printStackTrace(command.getErr());
         return CommandLine.ExitCode.SOFTWARE;
     }
 }

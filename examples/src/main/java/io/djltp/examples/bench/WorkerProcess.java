@@ -5,6 +5,7 @@ import com.google.gson.Gson;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.Tp;
 import io.djltp.torch.Precision;
 
 import org.jspecify.annotations.Nullable;
@@ -267,7 +268,7 @@ final class WorkerProcess implements AutoCloseable {
 
         /** Returns the process in words. */
         String describe() {
-            String ofRanks = " on %d rank%s".formatted(ranks, ranks == 1 ? "" : "s");
+            String ofRanks = " on " + Tp.count(ranks, "rank");
             return side.title
                     + (side == Side.STOCK || side == Side.FLOOR ? "" : ofRanks)
                     + (workload == null ? "" : ", " + workload.shape())

@@ -84,11 +84,6 @@ public final class PredictCommand implements Callable<Integer> {
             throw new BadInputException(
                     "Say what to predict: texts, or --file FILE, and not both of them");
         }
-        for (int i = 0; i < texts.size(); i++) {
-            if (texts.get(i).isBlank()) {
-                throw new BadInputException("Text %s is empty: leave it out", i + 1);
-            }
-        }
         DataOptions.checkFile("--file", file);
         JsonFile.check("--json", json);
         try (Classifier classifier = Classifier.load(folder, top);

@@ -7,6 +7,7 @@ import ai.djl.MalformedModelException;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
 import io.djltp.examples.TextFile;
+import io.djltp.examples.Tp;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.job.Job;
@@ -116,9 +117,8 @@ public final class EmbedCommand implements Callable<Integer> {
         double seconds = Objects.requireNonNull(head.seconds);
         out.printf(
                 Locale.ROOT,
-                "%n%d rank%s: %.2f ms a text; %d collective operations in each of the %d layers%n",
-                options.ranks(),
-                options.ranks() == 1 ? "" : "s",
+                "%n%s: %.2f ms a text; %d collective operations in each of the %d layers%n",
+                Tp.count(options.ranks(), "rank"),
                 1e3 * seconds / embedded.size(),
                 head.collectivesPerLayer,
                 layers);

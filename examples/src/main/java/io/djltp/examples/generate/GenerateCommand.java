@@ -6,6 +6,7 @@ import ai.djl.MalformedModelException;
 
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.JsonFile;
+import io.djltp.examples.Tp;
 import io.djltp.examples.train.DeviceOptions;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.internal.job.SignalListener;
@@ -182,18 +183,16 @@ public final class GenerateCommand implements Callable<Integer> {
     private void print(PrintStream out, Generator generator, Generation text) {
         out.printf(
                 Locale.ROOT,
-                "%n%d token%s of the prompt in %.2f s, then %d in %.2f s: %.1f tokens a second%n",
-                text.getPrefillTokens(),
-                text.getPrefillTokens() == 1 ? "" : "s",
+                "%n%s of the prompt in %.2f s, then %d in %.2f s: %.1f tokens a second%n",
+                Tp.count(text.getPrefillTokens(), "token"),
                 text.getPrefillSeconds(),
                 text.getDecodeTokens(),
                 text.getDecodeSeconds(),
                 text.getDecodeTokens() / Math.max(1e-9, text.getDecodeSeconds()));
         out.printf(
                 Locale.ROOT,
-                "%d rank%s, %s weights by %s, %.1f MB a rank for weights and cache%n",
-                generator.getRanks(),
-                generator.getRanks() == 1 ? "" : "s",
+                "%s, %s weights by %s, %.1f MB a rank for weights and cache%n",
+                Tp.count(generator.getRanks(), "rank"),
                 options.model.weights,
                 generator.getKernel(),
                 generator.getBytes().get(0) / 1e6);

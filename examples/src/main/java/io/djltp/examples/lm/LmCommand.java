@@ -17,6 +17,7 @@ import ai.djl.translate.TranslateException;
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.collective.Collective;
 import io.djltp.collective.CollectiveCounts;
+import io.djltp.examples.Tp;
 import io.djltp.examples.lm.TokenText.Windows;
 import io.djltp.examples.train.RunReport;
 import io.djltp.examples.train.TrainingJob;
@@ -183,15 +184,14 @@ public final class LmCommand implements Callable<Integer> {
                 Locale.ROOT,
                 "%,d tokens to train on, %,d held out, %,d different ones of %.1f characters%n"
                         + "%s: %,d parameters%n"
-                        + "Training on %d rank%s (%s), %d windows a step%n",
+                        + "Training on %s (%s), %d windows a step%n",
                 text.training().length,
                 text.heldOut().length,
                 text.vocabulary(),
                 text.charactersPerToken(),
                 options.sizes,
                 parameters,
-                options.ranks(),
-                options.ranks() == 1 ? "" : "s",
+                Tp.count(options.ranks(), "rank"),
                 options.describeRanks(),
                 options.batch);
     }

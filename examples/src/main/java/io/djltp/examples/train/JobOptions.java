@@ -38,7 +38,7 @@ public abstract class JobOptions {
     /** Those that only process 0 uses, and --tp, which the job compares. */
     private static final Set<String> OF_ONE_PROCESS =
             Set.of(
-                    ("--tp --out --json --report --tensorboard --keep --export-split"
+                    ("--tp --out --overwrite --json --report --tensorboard --keep --export-split"
                                     + " --temperature --characters --save --help --version")
                             .split(" "));
 

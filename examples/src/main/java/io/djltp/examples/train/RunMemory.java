@@ -57,7 +57,7 @@ final class RunMemory {
         parts.put("logits", sums[3]);
         // the vectors of the n-grams of all words, and their gradients
         parts.put("activations", 8L * options.batch * places * options.dim);
-        parts.put("data and the virtual machine", 700_000_000 + data);
+        parts.put("data and the virtual machine", 450_000_000 + data);
     }
 
     /**

@@ -6,11 +6,13 @@ import ai.djl.training.EasyTrain;
 import ai.djl.training.Trainer;
 import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.TranslateException;
+import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.CheckpointListener;
 import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.OptimizerName;
+import io.djltp.examples.Tp;
 import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.internal.report.SystemMemory;
@@ -126,6 +128,8 @@ public final class TrainCommand implements Callable<Integer> {
                 out.printf("%nThe model is saved in %s. Try: %s%n", options.out(), task.command());
                 report.write(options.json);
             }
+        } finally {
+            Utils.deleteQuietly(TrainingTask.words(options));
         }
     }
 
@@ -195,11 +199,10 @@ public final class TrainCommand implements Callable<Integer> {
     private void announce(TrainingJob job, int classes) {
         out.printf(
                 Locale.ROOT,
-                "Training %,d x %d on %d rank%s%s, %s, head %s, %s%n",
+                "Training %,d x %d on %s%s, %s, head %s, %s%n",
                 classes,
                 options.dim,
-                options.ranks(),
-                options.ranks() == 1 ? "" : "s",
+                Tp.count(options.ranks(), "rank"),
                 job.describe(),
                 options.describeSharing(),
                 options.describeHead(classes),

@@ -132,6 +132,9 @@ final class TrainOptions extends JobOptions {
             description = "Folder for the trained model (out/lemma; with --data to be given).")
     private @Nullable Path out;
 
+    @Option(names = "--overwrite", description = "Replace the model that --out has.")
+    private boolean overwrite;
+
     @Option(
             names = "--export-split",
             description =
@@ -393,6 +396,12 @@ final class TrainOptions extends JobOptions {
     /** {@inheritDoc} */
     @Override
     protected void checkOut() {
+        if (ClassModel.isIn(out()) && !overwrite && !isResumed()) {
+            throw new BadInputException(
+                    "--out %s has a trained model: use --overwrite to replace it, or choose another"
+                            + " folder",
+                    out());
+        }
         try {
             Files.createDirectories(out());
             Files.delete(Files.createTempFile(out(), ".tp", ".check"));

@@ -9,7 +9,6 @@ import ai.djl.training.dataset.Batch;
 import ai.djl.training.loss.Loss;
 import ai.djl.translate.TranslateException;
 import ai.djl.util.Progress;
-import ai.djl.util.Utils;
 
 import io.djltp.checkpoint.ResumableDataset;
 import io.djltp.classes.ClassData;
@@ -18,11 +17,13 @@ import io.djltp.classes.ClassModel.Objective;
 import io.djltp.classes.TextFeatures;
 import io.djltp.examples.BadInputException;
 import io.djltp.examples.HeadKind;
+import io.djltp.examples.Tp;
 import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.train.TrainOptions.LabelCount;
 import io.djltp.job.Job;
+import io.djltp.launch.Launcher;
 import io.djltp.llm.EncoderBody;
 import io.djltp.rank.DeviceMesh;
 
@@ -51,7 +52,6 @@ final class TrainingTask implements AutoCloseable {
 
     private final TrainOptions options;
     private final PrintStream out;
-    private final @Nullable Path words; // a folder for the files of the dictionaries
     private final @Nullable EncoderBody body;
     private long bodyBytes; // of the weights, and if they are trained of gradients and state
     private final ClassData data;
@@ -73,13 +73,12 @@ final class TrainingTask implements AutoCloseable {
                             .collect(Collectors.joining(", ")));
             LemmaCorpus corpus = LemmaCorpus.read(options.languages);
             texts = new TextFeatures(LemmaCorpus.tableRows(corpus.classes()), 2, 5, 1, 2);
-            words = Files.createTempDirectory("tp-words");
+            Path words = words(options);
             words.toFile().deleteOnExit(); // also if a signal ends the process; its files first
             HeldOutSplit.of(corpus).write(words);
             source = source(words.resolve(HeldOutSplit.TRAIN));
             judged = source(words.resolve(HeldOutSplit.TEST));
         } else {
-            words = null;
             source = options.own.source();
             out.printf("Reading %s ...%n", source.file());
             if (options.validation != null) {
@@ -119,8 +118,8 @@ final class TrainingTask implements AutoCloseable {
         double labels = Arrays.stream(data.getClassCounts()).sum() / (double) data.size();
         out.printf(
                 Locale.ROOT,
-                "%,d rows with %s features (%s), %,d classes, %.2f labels a row%s%n",
-                data.size(),
+                "%s with %s features (%s), %,d classes, %.2f labels a row%s%n",
+                Tp.count(data.size(), "row"),
                 lower(features),
                 data.getFormat(),
                 classes,
@@ -129,8 +128,8 @@ final class TrainingTask implements AutoCloseable {
         checkAlike(job.get());
         if (batches() == 0) {
             throw new BadInputException(
-                    "%s has %d rows, which are fewer than the ranks that share them: use fewer (%s)",
-                    file, data.size(), options.describeRanks());
+                    "%s has %s, fewer than the ranks that share them: use fewer (%s)",
+                    file, Tp.count(data.size(), "row"), options.describeRanks());
         }
         if (options.head == null) {
             options.head = classes <= MOST_FUSED ? HeadKind.FUSED : HeadKind.SAMPLED;
@@ -150,6 +149,14 @@ final class TrainingTask implements AutoCloseable {
                         .optObjective(options.loss)
                         .optHead(options.head(classes));
         model = (body == null ? builder : builder.optBody(body)).build();
+    }
+
+    /**
+     * Returns the folder for the files of the dictionaries, to be deleted after the training. What
+     * a killed run has left there, the next one writes over.
+     */
+    static Path words(TrainOptions options) {
+        return options.out().resolve(".words-" + Launcher.process(System.getenv()));
     }
 
     private EncoderBody openBody(Path folder) {
@@ -175,7 +182,7 @@ final class TrainingTask implements AutoCloseable {
 
     private static String skipped(ClassData data) {
         int lines = data.getSkippedLines();
-        return lines == 0 ? "" : String.format(Locale.ROOT, ", %,d bad lines left out", lines);
+        return lines == 0 ? "" : ", " + Tp.count(lines, "bad line") + " left out";
     }
 
     /** The processes of a job read a file each, which may be another one. */
@@ -206,8 +213,8 @@ final class TrainingTask implements AutoCloseable {
                         texts);
         out.printf(
                 Locale.ROOT,
-                "%,d rows to judge by, %,d labels of theirs unknown%s%n",
-                read.size(),
+                "%s to judge by, %,d labels of theirs unknown%s%n",
+                Tp.count(read.size(), "row"),
                 read.getUnknownLabels(),
                 skipped(read));
         return read;
@@ -309,13 +316,10 @@ final class TrainingTask implements AutoCloseable {
                 data.getFeatures() == ClassData.Features.TEXT ? "TEXT..." : "--file FILE");
     }
 
-    /** Frees the model, and deletes the files of the dictionaries. */
+    /** Frees the model. */
     @Override
     public void close() {
         model.close();
-        if (words != null) {
-            Utils.deleteQuietly(words);
-        }
     }
 
     /** Batches until the training is over. */

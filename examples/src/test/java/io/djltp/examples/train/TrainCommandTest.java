@@ -129,6 +129,24 @@ public class TrainCommandTest {
                     result.toString());
             Assert.assertFalse(result.out().contains("The model is saved"), result.toString());
         }
+        try (Stream<Path> left = Files.list(out)) {
+            Assert.assertEquals(left.count(), 0);
+        }
+    }
+
+    /** The files of the dictionary that a killed run leaves are deleted by the next one. */
+    @Test(timeOut = 120_000)
+    public void aKilledRunIsCleanedUpAfter() throws IOException, InterruptedException {
+        Path out = folder.resolve("killed");
+        String line = "train --steps %d --dim 8 --tp 1 --out " + out;
+        List<String> arguments = List.of(line.formatted(1_000_000).split(" "));
+        try (ForkedTp train = ForkedTp.start(Map.of(), arguments)) {
+            train.awaitOutput(printed -> printed.contains("Training "));
+            train.signal("KILL");
+        }
+        Assert.assertTrue(Files.exists(out.resolve(".words-0/train.txt")));
+        TpRun.line(line.formatted(1)).assertPrints(0, "The model is saved");
+        Assert.assertFalse(Files.exists(out.resolve(".words-0")));
     }
 
     /** A terminal that is closed is no request for a checkpoint; those that are there stay. */
