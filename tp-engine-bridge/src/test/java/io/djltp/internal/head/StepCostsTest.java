@@ -9,6 +9,7 @@ import io.djltp.collective.RankThreads;
 import io.djltp.cut.Cut;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.update.WeightUpdate;
+import io.djltp.testing.LockCounter;
 
 import org.bytedeco.javacpp.tools.Logger;
 import org.testng.Assert;
@@ -25,9 +26,9 @@ import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * What a step of a head costs beside its arithmetic, on more threads and ranks than there are
- * processors: the tensors and numbers that JavaCPP makes, each of which takes a lock of the process
- * twice, the bytes of Java objects, and the operators of libtorch that the thread of the first rank
- * runs. It grows with chunks, threads and ranks, and no faster.
+ * processors: the tensors and numbers that JavaCPP makes, the locks that are taken for them and in
+ * this library, the bytes of Java objects, and the operators of libtorch that the thread of the
+ * first rank runs. It grows with chunks, threads and ranks, and no faster.
  */
 public class StepCostsTest {
 
@@ -38,24 +39,30 @@ public class StepCostsTest {
 
     private static final int BYTES_OF_CHUNK = 8192;
     private static final int OPERATORS_OF_CHUNK = 55;
+    private static final int LOCKS_OF_CHUNK = 40;
 
-    private record Costs(double objects, double bytes, long operators) {
+    private record Costs(double objects, double bytes, long operators, long locks) {
 
         Costs minus(Costs other) {
             return new Costs(
-                    objects - other.objects, bytes - other.bytes, operators - other.operators);
+                    objects - other.objects,
+                    bytes - other.bytes,
+                    operators - other.operators,
+                    locks - other.locks);
         }
 
-        void assertAtMost(double mostObjects, double mostBytes, String of) {
+        void assertAtMost(double mostObjects, double mostBytes, double mostLocks, String of) {
             Assert.assertTrue(objects <= mostObjects, of + ": " + objects + " of " + mostObjects);
             Assert.assertTrue(bytes <= mostBytes, of + ": " + bytes + " of " + mostBytes);
+            Assert.assertTrue(locks <= mostLocks, of + ": " + locks + " of " + mostLocks);
         }
     }
 
     @Test(timeOut = 60_000)
     public void aChunkCostsLittle() throws Exception {
         Costs more = costs(1, 1, 64).minus(costs(1, 1, 32));
-        more.assertAtMost(32 * OBJECTS_OF_CHUNK, 32 * BYTES_OF_CHUNK, "32 chunks");
+        more.assertAtMost(
+                32 * OBJECTS_OF_CHUNK, 32 * BYTES_OF_CHUNK, 32 * LOCKS_OF_CHUNK, "32 chunks");
         Assert.assertEquals(more.operators, 32 * OPERATORS_OF_CHUNK, "operators of 32 chunks");
     }
 
@@ -69,6 +76,7 @@ public class StepCostsTest {
             more.assertAtMost(
                     1.2 * others * second.objects,
                     1.5 * others * second.bytes,
+                    1.2 * others * second.locks,
                     threads + " threads");
             // of the chunks, a thread has its share
             int chunks = 64 / threads - 64;
@@ -83,7 +91,8 @@ public class StepCostsTest {
         for (int ranks : new int[] {4, 8}) {
             double times = 1.1 * ranks / 2;
             Costs costs = costs(ranks, 1, 64);
-            costs.assertAtMost(times * two.objects, times * two.bytes, ranks + " ranks");
+            costs.assertAtMost(
+                    times * two.objects, times * two.bytes, times * two.locks, ranks + " ranks");
             int chunks = 64 / ranks - 64 / 2;
             Assert.assertTrue(
                     costs.minus(two).operators <= chunks * OPERATORS_OF_CHUNK + 6 * ranks,
@@ -100,6 +109,7 @@ public class StepCostsTest {
         Cut cut = Cut.balanced(data.classes, ranks);
         AtomicLong objects = new AtomicLong();
         AtomicLong bytes = new AtomicLong();
+        AtomicLong locks = new AtomicLong();
         Path trace = Files.createTempFile("step", ".json");
         RankThreads.run(
                 ranks,
@@ -111,7 +121,7 @@ public class StepCostsTest {
                     WeightUpdate update = HeadStep.rateOne();
                     try (ChunkedHead fused =
                             new ChunkedHead(group, cut, 1 << 24, CHUNK, HeadStep.FLOAT32)) {
-                        for (int i = 0; i < 6; i++) {
+                        for (int i = 0; i < 7; i++) {
                             boolean isFirst = group.getRank() == 0;
                             group.barrier();
                             if (isFirst && i == 3) {
@@ -122,6 +132,10 @@ public class StepCostsTest {
                             }
                             JavaCppObjects counted =
                                     isFirst && i == 5 ? new JavaCppObjects() : null;
+                            LockCounter counter = isFirst && i == 6 ? new LockCounter() : null;
+                            if (counter != null) {
+                                locks.set(-counter.taken());
+                            }
                             group.barrier();
                             HeadStep.train(fused, x, w, labels, update, i + 1);
                             if (isFirst && i == 3) {
@@ -134,6 +148,10 @@ public class StepCostsTest {
                             if (counted != null) {
                                 objects.set(counted.end());
                             }
+                            if (counter != null) {
+                                locks.addAndGet(counter.taken());
+                                counter.close();
+                            }
                             group.barrier();
                         }
                     }
@@ -141,7 +159,7 @@ public class StepCostsTest {
         long operators =
                 Files.readString(trace).lines().filter(it -> it.contains("\"ph\"")).count();
         Files.delete(trace);
-        return new Costs(objects.get(), bytes.get(), operators);
+        return new Costs(objects.get(), bytes.get(), operators, locks.get());
     }
 
     /** Returns the bytes that all threads have allocated. */
