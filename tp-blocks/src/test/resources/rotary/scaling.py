@@ -12,6 +12,7 @@ import sys
 import torch
 
 torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)
 
 
 def linear(c, base, d, longest, last):

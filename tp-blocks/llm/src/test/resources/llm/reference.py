@@ -82,9 +82,13 @@ def adapted(x, name, y):
     return y + scale * (x @ a.T) @ b.T
 
 
+def rope_of(c):
+    return c.get("rope_scaling") or c.get("rope_parameters") or {}
+
+
 def angles(c, d, length):
     """Returns the angle of each pair at position 1, and the factor of cosines and sines."""
-    rope = c.get("rope_scaling") or c.get("rope_parameters") or {}
+    rope = rope_of(c)
     default = 2000000.0 if c["model_type"] == "smollm3" else 10000.0
     base = rope.get("rope_theta") or c.get("rope_theta", default)
     kind = rope.get("rope_type") or rope.get("type") or "default"
@@ -98,7 +102,11 @@ def angles(c, d, length):
     if kind == "dynamic":
         n = max(length, longest)
         return (base * (s * n / longest - (s - 1)) ** (d / (d - 2))) ** (-torch.arange(0, d, 2) / d), 1.0
-    original = rope.get("original_max_position_embeddings") or longest
+    original = (rope.get("original_max_position_embeddings")
+                or c.get("original_max_position_embeddings") or longest)
+    if kind == "longrope":
+        divisors = rope["long_factor" if length > original else "short_factor"]
+        return plain / torch.tensor(divisors), math.sqrt(1 + math.log(longest / original, original))
     if kind == "llama3":
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         turned = []
@@ -121,12 +129,14 @@ def angles(c, d, length):
 
 
 def rotate(x, c):
-    d, length = x.shape[-1], x.shape[2]
+    whole, length = x.shape[-1], x.shape[2]
+    share = rope_of(c).get("partial_rotary_factor") or c.get("partial_rotary_factor") or 1
+    d = int(whole * share)
     per, scale = angles(c, d, length)
     t = torch.arange(length)[:, None] * per
     cos, sin = torch.cos(t) * scale, torch.sin(t) * scale
-    a, b = x[..., :d // 2], x[..., d // 2:]
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
+    a, b, rest = x.split([d // 2, d // 2, whole - d], -1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1)
 
 
 def rms(x, weight, epsilon):

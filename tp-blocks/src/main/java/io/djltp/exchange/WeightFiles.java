@@ -117,15 +117,21 @@ final class WeightFiles implements Closeable {
         return type instanceof JsonPrimitive name && !name.getAsString().equals("default");
     }
 
+    private static int count(JsonObject config, String name) {
+        return config.get(name) instanceof JsonPrimitive number ? number.getAsInt() : 0;
+    }
+
     private static void checkScaling(
             Path file, String name, JsonObject config, List<ParallelMultiHeadAttention> layers)
             throws MalformedModelException {
         String rope = config.get(name).toString();
         String found = "has no ParallelMultiHeadAttention with rotary positions";
         try {
-            JsonElement positions = config.get("max_position_embeddings");
             RotaryScaling wanted =
-                    RotaryScaling.parse(rope, positions == null ? 0 : positions.getAsInt());
+                    RotaryScaling.parse(
+                            rope,
+                            count(config, "max_position_embeddings"),
+                            count(config, "original_max_position_embeddings"));
             boolean fits = false;
             for (ParallelMultiHeadAttention layer : layers) {
                 if (layer.getRotary() != null) {

@@ -9,7 +9,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
 
-/** PyTorch 1.13 for Python, {@code -Ddjltp.python=PYTHON} or {@code /usr/bin/python3}. */
+/** PyTorch 1.13 or newer for Python, {@code -Ddjltp.python=PYTHON} or {@code /usr/bin/python3}. */
 public final class PyTorch {
 
     private PyTorch() {}
@@ -49,7 +49,8 @@ public final class PyTorch {
         }
         if (!found) {
             throw new SkipException(
-                    "There is no %s for Python: apt-get install python3-%1$s".formatted(module));
+                    "There is no %s for %s: install it, or set -Ddjltp.python"
+                            .formatted(module, python));
         }
         Path in = Files.createTempFile("cases", "");
         Path out = Files.createTempFile("results", "");

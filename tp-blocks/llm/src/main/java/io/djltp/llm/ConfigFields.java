@@ -37,6 +37,8 @@ import java.util.stream.StreamSupport;
 final class ConfigFields {
 
     private static final String ROPE_THETA = "rope_theta";
+    private static final String ORIGINAL = "original_max_position_embeddings";
+    private static final String PARTIAL = "partial_rotary_factor";
 
     /** Fields that say nothing about what the model computes, or only about its training. */
     private static final Pattern IGNORED =
@@ -48,7 +50,8 @@ final class ConfigFields {
                             + "|label2id|name_or_path|task_specific_params|n_ctx|summary_.*|problem_type"
                             + "|finetuning_task|gradient_checkpointing|max_window_layers"
                             + "|output_attentions|output_hidden_states|return_dict|license"
-                            + "|is_llama_config|.*softmax_in_fp32");
+                            + "|is_llama_config|.*softmax_in_fp32|tokenizer_class|torchscript"
+                            + "|num_labels");
 
     /** Fields of other models, or of other files, which change what the model computes. */
     private static final Set<String> NOT_IMPLEMENTED =
@@ -64,6 +67,8 @@ final class ConfigFields {
             new Gson()
                     .fromJson(
                             "{is_encoder_decoder: false, is_decoder: false, attention_bias: false,"
+                                    + " mlp_bias: false, lm_head_bias: false, full_attn_mod: 1,"
+                                    + " interpolate_factor: 1,"
                                     + " add_cross_attention: false, scale_attn_weights: true,"
                                     + " scale_attn_by_inverse_layer_idx: false,"
                                     + " reorder_and_upcast_attn: false, partial_rotary_factor: 1,"
@@ -149,7 +154,12 @@ final class ConfigFields {
 
     /** Says in a {@code config.json} which data type the weights have. */
     static void setDataType(Path file, DataType type) throws IOException {
-        Gson gson = new GsonBuilder().setPrettyPrinting().disableHtmlEscaping().create();
+        Gson gson = // null is not what others take where a field is missing
+                new GsonBuilder()
+                        .setPrettyPrinting()
+                        .disableHtmlEscaping()
+                        .serializeNulls()
+                        .create();
         JsonObject fields = gson.fromJson(Files.readString(file), JsonObject.class);
         String name = fields.has("dtype") ? "dtype" : "torch_dtype";
         fields.addProperty(name, type.name().toLowerCase(Locale.ROOT));
@@ -331,6 +341,8 @@ final class ConfigFields {
     RotaryEmbedding rotary(int headDim, int maxPositions) throws MalformedModelException {
         RotaryEmbedding.Builder builder = RotaryEmbedding.builder();
         double base = positive(ROPE_THETA, 0);
+        int original = has(ORIGINAL) ? count(ORIGINAL, 0) : 0;
+        JsonElement share = get(PARTIAL);
         boolean read = false;
         for (String name : List.of("rope_scaling", "rope_parameters")) { // the second is newer
             JsonElement value = get(name);
@@ -344,13 +356,23 @@ final class ConfigFields {
             if (rope.get(ROPE_THETA) instanceof JsonPrimitive own && own.isNumber()) {
                 base = own.getAsDouble();
             }
+            share = rope.has(PARTIAL) ? rope.get(PARTIAL) : share;
             try {
-                builder.optScaling(RotaryScaling.parse(rope.toString(), maxPositions));
+                builder.optScaling(RotaryScaling.parse(rope.toString(), maxPositions, original));
             } catch (IllegalArgumentException e) {
                 throw malformed("%s is %s: %s", name, value, e.getMessage());
             }
         }
+        boolean number = share instanceof JsonPrimitive primitive && primitive.isNumber();
+        double turned = share == null ? 1 : number ? share.getAsDouble() : 0;
+        boolean partial = family != null && family.has(PARTIAL);
+        if (!(turned > 0 && turned <= 1) || turned < 1 && !partial) {
+            throw malformed("%s is %s; implemented is 1, and less of a phi3", PARTIAL, share);
+        }
         try {
+            if (turned < 1) {
+                builder.optDim((int) (headDim * turned));
+            }
             RotaryEmbedding rotary = builder.optBase(base).build();
             rotary.check(headDim);
             return rotary;

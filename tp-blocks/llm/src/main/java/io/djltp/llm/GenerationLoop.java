@@ -345,7 +345,7 @@ final class GenerationLoop implements AutoCloseable {
         if (source == null) {
             return;
         }
-        boolean scaled = source.scaledTo > 0; // its keys are not those of others
+        boolean scaled = Math.max(source.scaledTo, text.scaledTo) > 0; // own keys each
         if (source.cached >= text.shared && !scaled) { // also if it has just ended
             step.copy(source.slot, text.slot, text.shared);
             text.cached = text.shared;
@@ -366,8 +366,7 @@ final class GenerationLoop implements AutoCloseable {
         for (boolean first : new boolean[] {true, false}) {
             for (Text text : running) {
                 RotaryEmbedding rotary = decoder.config().getRotary();
-                boolean again = rotary != null && rotary.isScaledBy(text.count);
-                if (again && text.scaledTo != text.count) { // angles of all positions are others
+                if (rotary != null && rotary.isScaledBetween(text.scaledTo, text.count)) {
                     text.cached = 0;
                     text.scaledTo = text.count;
                 }

@@ -608,7 +608,10 @@ final class JinjaParser {
                         scope -> {
                             Object function = object.eval(scope);
                             if (function instanceof Function known) {
-                                return known.call(scope, call.arguments(scope));
+                                Arguments arguments = call.arguments(scope);
+                                Object result = known.call(scope, arguments);
+                                arguments.check("the function");
+                                return result;
                             }
                             throw error("%s cannot be called", JinjaValues.describe(function));
                         };

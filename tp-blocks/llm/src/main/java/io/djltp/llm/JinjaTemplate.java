@@ -7,10 +7,12 @@ import org.jspecify.annotations.Nullable;
 import java.time.LocalDateTime;
 import java.util.ArrayList;
 import java.util.HashMap;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Set;
 
 /**
  * A template in the part of the language Jinja that chat templates use, with the settings of
@@ -47,11 +49,28 @@ final class JinjaTemplate {
         CONTINUE
     }
 
-    /** Arguments of a call: those without a name, and those with one. */
-    record Arguments(List<@Nullable Object> list, Map<String, @Nullable Object> named) {
+    /** Arguments of a call: those without a name, and those with one; and which were used. */
+    record Arguments(
+            List<@Nullable Object> list, Map<String, @Nullable Object> named, Set<Object> used) {
+
+        Arguments(List<@Nullable Object> list, Map<String, @Nullable Object> named) {
+            this(list, named, new HashSet<>());
+        }
 
         @Nullable Object get(int place, String name, @Nullable Object byDefault) {
-            return place < list.size() ? list.get(place) : named.getOrDefault(name, byDefault);
+            boolean listed = place < list.size();
+            used.add(listed ? place : name);
+            return listed ? list.get(place) : named.getOrDefault(name, byDefault);
+        }
+
+        /** Checks that a call has used all arguments. */
+        void check(String name) {
+            for (int i = 0; i < list.size(); i++) {
+                Errors.check(used.contains(i), "%s does not take %s arguments", name, list.size());
+            }
+            for (String each : named.keySet()) {
+                Errors.check(used.contains(each), "%s does not take the argument %s", name, each);
+            }
         }
     }
 
@@ -151,7 +170,11 @@ final class JinjaTemplate {
                 (Function)
                         (scope, arguments) -> {
                             Namespace namespace = new Namespace();
-                            namespace.putAll(arguments.named());
+                            arguments
+                                    .named()
+                                    .keySet()
+                                    .forEach(
+                                            key -> namespace.put(key, arguments.get(0, key, null)));
                             return namespace;
                         });
         globals.set("range", (Function) JinjaTemplate::range);
@@ -169,8 +192,12 @@ final class JinjaTemplate {
     private static String now(Scope scope, Arguments arguments) {
         String format = JinjaValues.text(arguments.get(0, "format", null));
         scope.run.spend(20L * format.length());
-        String java = format.replaceAll("%(?![aAbBdHIjmMSyY])", "%%");
-        java = java.replaceAll("%([aAbBdHIjmMSyY])", "%1\\$t$1");
+        Errors.check(
+                format.matches("([^%]|%[%aAbBdHIjmMSyY])*"),
+                "strftime_now has the format %s; known are %%a %%A %%b %%B %%d %%H %%I %%j %%m %%M"
+                        + " %%S %%y %%Y",
+                format);
+        String java = format.replaceAll("%([aAbBdHIjmMSyY])", "%1\\$t$1");
         return String.format(Locale.ENGLISH, java, LocalDateTime.now());
     }
 

@@ -18,7 +18,9 @@ import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
 import java.util.StringJoiner;
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
+import java.util.stream.IntStream;
 
 /**
  * A rendering of a {@link JinjaTemplate}: its output, and what operators, filters, tests and
@@ -33,6 +35,8 @@ final class JinjaValues {
                     ("strip lstrip rstrip startswith endswith split join replace find upper lower"
                                     + " capitalize title")
                             .split(" "));
+
+    private static final List<String> PYTHON = List.of(", ", ": "); // between the parts of a list
 
     StringBuilder out = new StringBuilder();
     int line;
@@ -158,29 +162,37 @@ final class JinjaValues {
     String string(@Nullable Object value) {
         return value instanceof String text
                 ? text
-                : value instanceof Undefined ? "" : write(value, false, null, "");
+                : value instanceof Undefined ? "" : write(value, false, PYTHON, null, "");
     }
 
     /** Writes a value as JSON or as Python's repr, which is on one line. */
     private String write(
-            @Nullable Object value, boolean json, @Nullable String indent, String margin) {
+            @Nullable Object value,
+            boolean json,
+            List<String> separators,
+            @Nullable String indent,
+            String margin) {
         String text;
         String inner = indent == null ? "" : "\n" + margin + indent;
-        String comma = indent == null ? ", " : "," + inner;
+        String comma = separators.get(0) + inner;
         String end = indent == null ? "" : "\n" + margin;
         String deeper = indent == null ? "" : margin + indent;
         if (value instanceof String string) {
             text = json ? quoteJson(string) : quote(string);
         } else if (value instanceof List<?> list) {
             StringJoiner all = new StringJoiner(comma, "[" + inner, end + "]").setEmptyValue("[]");
-            list.forEach(each -> all.add(write(each, json, indent, deeper)));
+            list.forEach(each -> all.add(write(each, json, separators, indent, deeper)));
             text = all.toString();
         } else if (value instanceof Map<?, ?> map && isMap(value)) {
             StringJoiner all = new StringJoiner(comma, "{" + inner, end + "}").setEmptyValue("{}");
             map.forEach(
                     (key, each) -> {
-                        String name = write(json ? string(key) : key, json, null, "");
-                        all.add(name + ": " + write(each, json, indent, deeper));
+                        Object name = json ? string(key) : key;
+                        String before = write(name, json, separators, null, "");
+                        all.add(
+                                before
+                                        + separators.get(1)
+                                        + write(each, json, separators, indent, deeper));
                     });
             text = all.toString();
         } else if (value instanceof Number number) {
@@ -379,9 +391,8 @@ final class JinjaValues {
                 return (Function)
                         (scope, arguments) -> {
                             Object key = key(arguments.get(0, "key", null));
-                            return map.containsKey(key)
-                                    ? map.get(key)
-                                    : arguments.get(1, "default", null);
+                            Object byDefault = arguments.get(1, "default", null);
+                            return map.containsKey(key) ? map.get(key) : byDefault;
                         };
             }
             return map.containsKey(name) ? map.get(name) : new Undefined(name);
@@ -419,16 +430,24 @@ final class JinjaValues {
             case "endswith" -> any(first).stream().anyMatch(each -> text.endsWith(text(each)));
             case "split" -> split(text, first, integer(arguments.get(1, "maxsplit", -1L)));
             case "join" -> join(items(first), text);
-            case "replace" -> replace(text, text(first), text(arguments.get(1, "new", null)));
+            case "replace" ->
+                    replace(
+                            text,
+                            text(first),
+                            text(arguments.get(1, "new", null)),
+                            arguments.get(2, "count", null));
             case "find" -> find(text, first);
             case "upper" -> text.toUpperCase(Locale.ROOT);
             case "lower" -> text.toLowerCase(Locale.ROOT);
             case "capitalize" -> capitalize(text);
-            default ->
-                    Pattern.compile("\\p{L}+")
-                            .matcher(text)
-                            .replaceAll(word -> capitalize(word.group()));
+            default -> title(text, "\\p{L}+");
         };
+    }
+
+    private static String title(String text, String word) {
+        return Pattern.compile(word)
+                .matcher(text)
+                .replaceAll(each -> Matcher.quoteReplacement(capitalize(each.group())));
     }
 
     private List<@Nullable Object> any(@Nullable Object texts) {
@@ -495,13 +514,22 @@ final class JinjaValues {
         return all.toString();
     }
 
-    private String replace(String text, String old, String by) {
+    private String replace(String text, String old, String by, @Nullable Object count) {
         search(text, old);
         if (by.length() > old.length()) {
             long places = old.isEmpty() ? text.length() + 1L : text.length() / old.length();
             spend(Math.multiplyExact(places, by.length()));
         }
-        return text.replace(old, by);
+        long most = count == null ? -1 : integer(count);
+        if (most < 0) {
+            return text.replace(old, by);
+        }
+        Matcher places = Pattern.compile(Pattern.quote(old)).matcher(text);
+        StringBuilder all = new StringBuilder();
+        for (long i = 0; i < most && places.find(); i++) {
+            places.appendReplacement(all, Matcher.quoteReplacement(by));
+        }
+        return places.appendTail(all).toString();
     }
 
     private static String capitalize(String text) {
@@ -515,37 +543,54 @@ final class JinjaValues {
 
     @Nullable Object filter(String name, @Nullable Object value, Arguments arguments) {
         spend(1 + size(value));
-        return switch (name) {
-            case "trim" -> strip(string(value), arguments.get(0, "chars", null), true, true);
-            case "string", "safe" -> string(value);
-            case "upper", "lower", "capitalize", "title", "replace" ->
-                    method(string(value), name, arguments);
-            case "length", "count" ->
-                    value instanceof String text
-                            ? (long) text.codePointCount(0, text.length())
-                            : (long) items(value).size();
-            case "list" -> new ArrayList<>(items(value));
-            case "first" -> item(items(value), 0L);
-            case "last" -> item(items(value), -1L);
-            case "reverse" -> slice(value, Arrays.asList(null, null, -1L));
-            case "items" -> value instanceof Map<?, ?> map ? parts(map, name) : List.of();
-            case "dictsort" -> sorted(value);
-            case "int" -> toInteger(value);
-            case "join" -> join(items(value), string(arguments.get(0, "d", "")));
-            case "default", "d" ->
-                    value instanceof Undefined
-                                    || isTrue(arguments.get(1, "boolean", false)) && !isTrue(value)
-                            ? arguments.get(0, "default_value", "")
-                            : value;
-            case "tojson" -> {
-                Object indent = arguments.get(1, "indent", null);
-                yield write(value, true, indent == null ? null : margin(indent), "");
-            }
-            case "indent" -> indent(string(value), arguments);
-            case "map", "selectattr", "rejectattr", "select", "reject" ->
-                    each(name, items(value), arguments);
-            default -> throw error("the filter %s is not supported", name);
-        };
+        Object result =
+                switch (name) {
+                    case "trim" ->
+                            strip(string(value), arguments.get(0, "chars", null), true, true);
+                    case "string", "safe" -> string(value);
+                    case "title" -> title(string(value), "[^-\\s({\\[<]+");
+                    case "upper", "lower", "capitalize", "replace" ->
+                            method(string(value), name, arguments);
+                    case "length", "count" ->
+                            value instanceof String text
+                                    ? (long) text.codePointCount(0, text.length())
+                                    : (long) items(value).size();
+                    case "list" -> new ArrayList<>(items(value));
+                    case "first" -> item(items(value), 0L);
+                    case "last" -> item(items(value), -1L);
+                    case "reverse" -> slice(value, Arrays.asList(null, null, -1L));
+                    case "items" -> value instanceof Map<?, ?> map ? parts(map, name) : List.of();
+                    case "dictsort" -> sorted(value);
+                    case "int" -> toInteger(value, arguments.get(0, "default", 0L));
+                    case "join" -> join(items(value), string(arguments.get(0, "d", "")));
+                    case "default", "d" -> {
+                        Object other = arguments.get(0, "default_value", "");
+                        boolean alsoFalse = isTrue(arguments.get(1, "boolean", false));
+                        yield value instanceof Undefined || alsoFalse && !isTrue(value)
+                                ? other
+                                : value;
+                    }
+                    case "tojson" -> {
+                        if (isTrue(arguments.get(0, "ensure_ascii", false))
+                                || isTrue(arguments.get(3, "sort_keys", false))) {
+                            throw error("ensure_ascii and sort_keys of tojson are not supported");
+                        }
+                        Object indent = arguments.get(1, "indent", null);
+                        Object between = arguments.get(2, "separators", null);
+                        String margin = indent == null ? null : margin(indent);
+                        List<String> separators =
+                                between == null
+                                        ? List.of(margin == null ? ", " : ",", ": ")
+                                        : items(between).stream().map(JinjaValues::text).toList();
+                        yield write(value, true, separators, margin, "");
+                    }
+                    case "indent" -> indent(string(value), arguments);
+                    case "map", "selectattr", "rejectattr", "select", "reject" ->
+                            each(name, items(value), arguments);
+                    default -> throw error("the filter %s is not supported", name);
+                };
+        arguments.check(name);
+        return result;
     }
 
     private static String margin(@Nullable Object width) {
@@ -560,13 +605,13 @@ final class JinjaValues {
         return first + text.replaceAll(blank ? "\n" : "\n(?=[^\n])", "\n" + margin);
     }
 
-    private long toInteger(@Nullable Object value) {
+    private @Nullable Object toInteger(@Nullable Object value, @Nullable Object byDefault) {
         try {
             return value instanceof Number number
                     ? number.longValue()
                     : Long.parseLong(strip(string(value), null, true, true));
         } catch (NumberFormatException e) {
-            return 0;
+            return byDefault;
         }
     }
 
@@ -584,11 +629,14 @@ final class JinjaValues {
             String name, List<@Nullable Object> items, Arguments arguments) {
         int used = name.endsWith("attr") ? 1 : 0;
         Object path =
-                used == 1 ? arguments.get(0, "attr", null) : arguments.named().get("attribute");
+                used == 1
+                        ? arguments.get(0, "attr", null)
+                        : arguments.get(Integer.MAX_VALUE, "attribute", null);
         Object known = arguments.get(used, "name", null);
         List<@Nullable Object> list = arguments.list();
         Arguments rest =
                 new Arguments(list.subList(Math.min(used + 1, list.size()), list.size()), Map.of());
+        IntStream.range(0, list.size()).forEach(arguments.used()::add); // by rest
         List<@Nullable Object> all = new ArrayList<>();
         for (Object item : items) {
             Object value = item;
@@ -607,29 +655,32 @@ final class JinjaValues {
 
     boolean test(String name, @Nullable Object value, Arguments arguments) {
         Object other = arguments.get(0, "other", null);
-        return switch (name) {
-            case "defined" -> !(value instanceof Undefined);
-            case "undefined" -> value instanceof Undefined;
-            case "none" -> value == null;
-            case "string" -> value instanceof String;
-            case "boolean" -> value instanceof Boolean;
-            case "true" -> Boolean.TRUE.equals(value);
-            case "false" -> Boolean.FALSE.equals(value);
-            case "number" -> value instanceof Number || value instanceof Boolean;
-            case "integer" -> value instanceof Long;
-            case "float" -> value instanceof Double;
-            case "mapping" -> isMap(value);
-            case "iterable", "sequence" ->
-                    value instanceof String
-                            || value instanceof List
-                            || value instanceof Undefined
-                            || isMap(value);
-            case "odd" -> Math.floorMod(integer(value), 2) == 1;
-            case "even" -> Math.floorMod(integer(value), 2) == 0;
-            case "equalto", "eq", "==" -> equal(value, other);
-            case "ne" -> !equal(value, other);
-            case "in" -> compare("in", value, other);
-            default -> throw error("the test %s is not supported", name);
-        };
+        boolean result =
+                switch (name) {
+                    case "defined" -> !(value instanceof Undefined);
+                    case "undefined" -> value instanceof Undefined;
+                    case "none" -> value == null;
+                    case "string" -> value instanceof String;
+                    case "boolean" -> value instanceof Boolean;
+                    case "true" -> Boolean.TRUE.equals(value);
+                    case "false" -> Boolean.FALSE.equals(value);
+                    case "number" -> value instanceof Number || value instanceof Boolean;
+                    case "integer" -> value instanceof Long;
+                    case "float" -> value instanceof Double;
+                    case "mapping" -> isMap(value);
+                    case "iterable", "sequence" ->
+                            value instanceof String
+                                    || value instanceof List
+                                    || value instanceof Undefined
+                                    || isMap(value);
+                    case "odd" -> Math.floorMod(integer(value), 2) == 1;
+                    case "even" -> Math.floorMod(integer(value), 2) == 0;
+                    case "equalto", "eq", "==" -> equal(value, other);
+                    case "ne" -> !equal(value, other);
+                    case "in" -> compare("in", value, other);
+                    default -> throw error("the test %s is not supported", name);
+                };
+        arguments.check(name);
+        return result;
     }
 }

@@ -33,7 +33,7 @@ import java.util.Locale;
  * <tr><td>{@code qwen2}</td><td>Qwen 2 and 2.5</td></tr>
  * <tr><td>{@code qwen3}</td><td>Qwen 3, dense</td></tr>
  * <tr><td>{@code smollm3}</td><td>SmolLM3</td></tr>
- * <tr><td>{@code phi3}</td><td>Phi-3 with 4k context, Phi-4</td></tr>
+ * <tr><td>{@code phi3}</td><td>Phi-3, Phi-3.5, Phi-4 and its mini</td></tr>
  * <tr><td>{@code starcoder2}</td><td>StarCoder2</td></tr>
  * <tr><td>{@code gpt2}</td><td>GPT-2</td></tr>
  * <tr><td>{@code bert}</td><td>the encoders BERT, MiniLM and others of this form</td></tr>

@@ -42,7 +42,7 @@ enum ModelFamily {
     PHI3(
             "phi3",
             "rms_norm_eps: 1e-5, sliding_window: null, layer_types: null,"
-                    + " original_max_position_embeddings: 4096", // of longrope, which throws
+                    + " original_max_position_embeddings: 4096, partial_rotary_factor: 1",
             Trait.FUSED),
     STARCODER2("starcoder2", Fields.STARCODER2, Trait.CLASSIC),
     GPT2("gpt2", Fields.GPT2, Trait.CLASSIC, Trait.LEARNED, Trait.FUSED, Trait.TRANSPOSED),

@@ -47,21 +47,24 @@ final class RankDecoder implements AutoCloseable {
     private final float[] raised;
     private final float[] activated;
     private float[] logits = {};
+    private final int positions;
     private @Nullable Angles scaledAngles; // of a text of the length
     private int scaledLength;
 
     /** Cosines and sines, one row for each position. */
     private static final class Angles {
 
+        private final int pairs;
         private final float[] cosines;
         private final float[] sines;
 
         Angles(double[] frequencies, double factor, int positions) {
-            cosines = new float[Math.multiplyExact(positions, frequencies.length)];
+            pairs = frequencies.length;
+            cosines = new float[Math.multiplyExact(positions, pairs)];
             sines = new float[cosines.length];
             for (int t = 0; t < positions; t++) {
-                for (int i = 0; i < frequencies.length; i++) {
-                    int at = t * frequencies.length + i;
+                for (int i = 0; i < pairs; i++) {
+                    int at = t * pairs + i;
                     cosines[at] = (float) (factor * Math.cos(t * frequencies[i]));
                     sines[at] = (float) (factor * Math.sin(t * frequencies[i]));
                 }
@@ -113,6 +116,7 @@ final class RankDecoder implements AutoCloseable {
         int own = (int) weights.ids.length();
         int from = (int) weights.ids.start();
         sampler = new TokenSampler(group, ranks.getSize(), from, own, mostIds);
+        positions = size.length();
         activation = RowActivation.valueOf(config.getActivation().name());
         RotaryEmbedding rotary = config.getRotary();
         angles =
@@ -121,7 +125,7 @@ final class RankDecoder implements AutoCloseable {
                         : new Angles(
                                 rotary.getFrequencies(dim, 1),
                                 rotary.getAttentionFactor(),
-                                size.length());
+                                positions);
         x = new float[most * width];
         y = new float[most * width];
         projected = new float[most * stride];
@@ -301,9 +305,9 @@ final class RankDecoder implements AutoCloseable {
 
     private Angles scaledAngles(RotaryEmbedding scaled, int length) {
         Angles known = scaledAngles;
-        if (known == null || scaledLength != length) {
+        if (known == null || scaled.isScaledBetween(scaledLength, length)) {
             double[] frequencies = scaled.getFrequencies(dim, length);
-            known = new Angles(frequencies, scaled.getAttentionFactor(), length);
+            known = new Angles(frequencies, scaled.getAttentionFactor(), positions);
             scaledAngles = known;
             scaledLength = length;
         }
@@ -311,7 +315,7 @@ final class RankDecoder implements AutoCloseable {
     }
 
     private void rotate(int at, int position, Angles own) {
-        int half = dim / 2;
+        int half = own.pairs;
         int table = position * half;
         for (int j = 0; j < half; j++) {
             float a = projected[at + j];

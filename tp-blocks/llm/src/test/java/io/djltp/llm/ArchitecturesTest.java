@@ -9,6 +9,7 @@ import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
 import ai.djl.translate.NoopTranslator;
 
+import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
 import io.djltp.internal.safetensors.SafetensorsFile;
@@ -34,8 +35,8 @@ import java.util.Random;
 public class ArchitecturesTest {
 
     private static final double TOLERANCE = 1e-5; // of the largest logit
-    private static final int ROWS = 2;
-    private static final int LENGTH = 19;
+    static final int ROWS = 2;
+    static final int LENGTH = 19;
 
     static final Map<String, JsonObject> MODELS = new LinkedHashMap<>();
 
@@ -79,6 +80,19 @@ public class ArchitecturesTest {
                         + longer
                         + "{'type': 'yarn', 'factor': 4.0}");
         add("phi3", "phi3", "'sliding_window': 5, 'original_max_position_embeddings': 32");
+        String divisors = "'short_factor': [1.1, 1.5], 'long_factor': [2.5, 4]}";
+        add(
+                "phi3 longrope",
+                "phi3",
+                "'partial_rotary_factor': 0.7, 'original_max_position_embeddings': 8,"
+                        + " 'rope_scaling': {'type': 'longrope', "
+                        + divisors);
+        add(
+                "phi3 longrope of a short text",
+                "phi3",
+                "'original_max_position_embeddings': 24, 'rope_parameters': {'rope_type': 'longrope',"
+                        + " 'partial_rotary_factor': 0.7, "
+                        + divisors);
         add("phi3 tied", "phi3", "'tie_word_embeddings': true, 'num_key_value_heads': null");
         add("starcoder2", "starcoder2", "'sliding_window': 5");
         add(
@@ -116,12 +130,12 @@ public class ArchitecturesTest {
     public void testEqualsPyTorchOnRanks(String name) throws Exception {
         for (int ranks = 1; ranks <= 4; ranks++) {
             try (LanguageModel model = LanguageModel.load(folder.resolve(name))) {
-                check(name, ranks + " ranks", logits(model.getModel(), ranks));
+                check(name, ranks + " ranks", logits(model.getModel(), ids, ranks));
             }
         }
     }
 
-    private float[] logits(Model model, int ranks) throws Exception {
+    static float[] logits(Model model, long[] ids, int ranks) throws Exception {
         NDManager manager = model.getNDManager();
         try (ParallelPredictor<NDList, NDList> predictor =
                         new ParallelPredictor<>(
@@ -147,6 +161,10 @@ public class ArchitecturesTest {
             model.readWhole();
             check(name, "saved", whole(model.getModel()));
         }
+        JsonObject config = MODELS.get(name).deepCopy();
+        config.addProperty("torch_dtype", "float32");
+        String text = Files.readString(saved.resolve("config.json"));
+        Assert.assertEquals(new Gson().fromJson(text, JsonObject.class), config, name); // and null
         try (SafetensorsFile file = SafetensorsFile.open(saved.resolve("model.safetensors"))) {
             Map<String, Shape> shapes = new LinkedHashMap<>();
             file.getTensors().values().forEach(each -> shapes.put(each.name(), each.shape()));
@@ -157,7 +175,8 @@ public class ArchitecturesTest {
     @Test(timeOut = 60_000)
     public void testMoreRanksThanHeads() throws Exception {
         try (LanguageModel model = LanguageModel.load(folder.resolve("llama of 5 heads"))) {
-            Exception e = Assert.expectThrows(Exception.class, () -> logits(model.getModel(), 6));
+            Exception e =
+                    Assert.expectThrows(Exception.class, () -> logits(model.getModel(), ids, 6));
             String message = "" + e.getMessage();
             Assert.assertTrue(message.contains("at most 5 tensor-parallel ranks"), message);
         }
@@ -176,7 +195,8 @@ public class ArchitecturesTest {
         long bytes = Files.size(saved.resolve("model.safetensors"));
         Assert.assertTrue(bytes < 0.6 * Files.size(source.resolve("model.safetensors")));
         try (LanguageModel model = LanguageModel.load(saved)) {
-            Assert.assertEquals(logits(model.getModel(), 2).length, expected.get("llama").length);
+            Assert.assertEquals(
+                    logits(model.getModel(), ids, 2).length, expected.get("llama").length);
         }
     }
 

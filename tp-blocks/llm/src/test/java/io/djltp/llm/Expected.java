@@ -30,6 +30,17 @@ final class Expected {
      */
     static Map<String, double[]> compute(
             Path folder, Map<String, JsonObject> models, Map<String, ?> input) throws Exception {
+        return compute("torch", "llm/reference.py", folder, models, input);
+    }
+
+    /** The same by another script, which needs a module of Python. */
+    static Map<String, double[]> compute(
+            String module,
+            String script,
+            Path folder,
+            Map<String, JsonObject> models,
+            Map<String, ?> input)
+            throws Exception {
         Gson gson = new Gson();
         List<String> lines = new ArrayList<>();
         for (Map.Entry<String, JsonObject> each : models.entrySet()) {
@@ -39,7 +50,7 @@ final class Expected {
             line.addProperty("folder", own.toString());
             lines.add(line.toString());
         }
-        List<String> results = PyTorch.run("llm/reference.py", lines);
+        List<String> results = PyTorch.run(module, script, lines);
         Map<String, double[]> expected = new LinkedHashMap<>();
         for (String name : models.keySet()) {
             String line = results.get(expected.size());

@@ -270,35 +270,52 @@ public class GeneratorTest {
         }
     }
 
-    /** Dynamic scaling changes the angles of all positions with each token. */
-    @Test(timeOut = 120_000)
-    public void dynamicPositionsAreThoseOfTheWholeText() throws Exception {
-        Path own = folder.resolve("dynamic");
-        JsonObject config =
-                RandomFolder.config(
-                        "llama",
-                        "'max_position_embeddings': 8,"
-                                + " 'rope_scaling': {'rope_type': 'dynamic', 'factor': 4.0}");
-        RandomFolder.write(own, config, 3);
-        GenerationOptions options = GenerationOptions.builder().optMaxTokens(20).build();
-        try (LanguageModel dynamic = LanguageModel.load(own);
+    @DataProvider
+    public static Object[][] scalings() {
+        return new Object[][] {
+            {
+                "llama",
+                "'max_position_embeddings': 20, 'rope_scaling': {'type': 'dynamic', 'factor': 2}"
+            },
+            {
+                "phi3",
+                "'max_position_embeddings': 40, 'original_max_position_embeddings': 20,"
+                        + " 'rope_scaling': {'type': 'longrope',"
+                        + " 'short_factor': [1, 1.1, 1.2], 'long_factor': [1, 2, 4]}"
+            },
+        };
+    }
+
+    /** Beyond the original length the angles of all positions are others, for each text its own. */
+    @Test(dataProvider = "scalings", timeOut = 120_000)
+    public void scaledPositionsAreThoseOfTheWholeText(String modelType, String fields)
+            throws Exception {
+        Path own = folder.resolve("scaled " + modelType);
+        RandomFolder.write(own, RandomFolder.config(modelType, fields), 3);
+        GenerationOptions options = GenerationOptions.builder().optMaxTokens(12).build();
+        try (LanguageModel scaled = LanguageModel.load(own);
                 Generator generator =
                         Generator.builder()
-                                .setModel(dynamic)
+                                .setModel(scaled)
                                 .optConfig(ParallelConfig.tensor(2))
+                                .optBatch(2)
                                 .build()) {
-            Generation text = generator.generateIds(List.of(new int[] {5, 2, 9}), options);
-            text.finish();
-            int[] all = new int[23];
-            System.arraycopy(text.getPromptIds(0), 0, all, 0, 3);
-            System.arraycopy(text.getIds(0), 0, all, 3, 20);
-            for (int i = 3; i < 23; i++) {
-                float[] logits = generator.getLogits(Arrays.copyOf(all, i));
-                int best = 0;
-                for (int id = 0; id < logits.length; id++) {
-                    best = logits[id] > logits[best] ? id : best;
+            int[] longer = new Random(4).ints(22, 0, 53).toArray();
+            int[] begin = Arrays.copyOf(longer, 17); // of which the longer text has other keys
+            Generation texts = generator.generateIds(List.of(begin, longer), options);
+            texts.finish();
+            for (int text = 0; text < 2; text++) {
+                int[] prompt = texts.getPromptIds(text);
+                int[] all = Arrays.copyOf(prompt, prompt.length + 12);
+                System.arraycopy(texts.getIds(text), 0, all, prompt.length, 12);
+                for (int i = prompt.length; i < all.length; i++) {
+                    float[] logits = generator.getLogits(Arrays.copyOf(all, i));
+                    int best = 0;
+                    for (int id = 0; id < logits.length; id++) {
+                        best = logits[id] > logits[best] ? id : best;
+                    }
+                    Assert.assertEquals(all[i], best, "text " + text + ", token " + i);
                 }
-                Assert.assertEquals(all[i], best, "token " + i);
             }
         }
     }

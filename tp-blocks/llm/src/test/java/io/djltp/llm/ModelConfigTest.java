@@ -46,7 +46,9 @@ public class ModelConfigTest {
     /** As SmolLM2 and Qwen2.5 have them. */
     @Test
     public void testFieldsThatChangeNothing() {
-        String fields = ", 'is_llama_config': true, 'rope_interleaved': false, 'use_mrope': false";
+        String fields =
+                ", 'is_llama_config': true, 'tokenizer_class': 'X', 'rope_interleaved': false,"
+                        + " 'use_mrope': false";
         Assert.assertEquals(read(LLAMA + fields).getHeads(), 5);
     }
 
@@ -123,6 +125,12 @@ public class ModelConfigTest {
             {LLAMA + ", 'hidden_act': 'mish'", "hidden_act is \"mish\"; known are .*silu"},
             {LLAMA + ", 'attention_bias': 1", "attention_bias is 1, and must be true or false"},
             {LLAMA + ", 'partial_rotary_factor': 0.5", "is 0.5; implemented is 1"},
+            {
+                LLAMA
+                        + ", 'rope_parameters': {'rope_type': 'default',"
+                        + " 'partial_rotary_factor': 0.5}",
+                "is 0.5; implemented is 1"
+            },
             {LLAMA + ", 'rope_interleaved': true", "is true; implemented is false"},
             {
                 LLAMA + ", 'quantization_config': {'bits': 4}",

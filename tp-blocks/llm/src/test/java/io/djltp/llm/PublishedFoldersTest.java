@@ -50,6 +50,12 @@ public class PublishedFoldersTest {
                 null
             },
             {"phi-4", "phi3 100352 5120 40 40/10 128 17920 16384 false", List.of(100265), null},
+            {
+                "Phi-4-mini-instruct",
+                "phi3 200064 3072 32 24/8 128 8192 131072 true",
+                List.of(200020, 199999),
+                null
+            },
             {"gpt2", "gpt2 50257 768 12 12/12 64 3072 1024 true", List.of(50256), null},
             {"SmolLM2-135M", "llama 49152 576 30 9/3 64 1536 8192 true", two, null},
             {"TinyLlama-1.1B-Chat", "llama 32000 2048 22 32/4 64 5632 2048 false", two, null},

@@ -45,7 +45,8 @@ public final class RotaryEmbedding {
      * Checks that the features of a head can be rotated.
      *
      * @param headDim the features of a head
-     * @throws IllegalArgumentException if they are fewer than are to be rotated, or odd
+     * @throws IllegalArgumentException if they are fewer than are to be rotated, or odd, or the
+     *     scaling is one of other features
      */
     public void check(long headDim) {
         Errors.check(
@@ -58,6 +59,9 @@ public final class RotaryEmbedding {
                 "Rotary positions turn pairs of features, and a head has %s: give it an even"
                         + " number, or turn fewer by optDim",
                 headDim);
+        if (scaling != null) {
+            scaling.check(dim > 0 ? dim : headDim);
+        }
     }
 
     /**
@@ -172,7 +176,8 @@ public final class RotaryEmbedding {
     }
 
     /**
-     * Returns by what rotated queries and keys are multiplied. It is 1 but for scaling of YaRN.
+     * Returns by what rotated queries and keys are multiplied. It is 1 but for scaling of YaRN and
+     * LongRoPE.
      *
      * @return the factor of cosines and sines
      */
@@ -182,14 +187,26 @@ public final class RotaryEmbedding {
 
     /**
      * Returns whether the angles of all positions of a text depend on its length, as they do with
-     * dynamic scaling beyond the original length. Keys that were rotated for a shorter text are
-     * then not those of the longer text.
+     * dynamic scaling and LongRoPE beyond the original length. Keys that were rotated for a text
+     * within it are then not those of the longer text.
      *
      * @param length the length of the text
      * @return whether the angles depend on it
      */
     public boolean isScaledBy(long length) {
         return scaling != null && scaling.dependsOn(length);
+    }
+
+    /**
+     * Returns whether the angles of all positions change when a text becomes longer: with dynamic
+     * scaling at each length beyond the original one, with LongRoPE once.
+     *
+     * @param from the length of the shorter text
+     * @param to the length of the longer text
+     * @return whether its keys must be rotated anew
+     */
+    public boolean isScaledBetween(long from, long to) {
+        return scaling != null && scaling.changes(from, to);
     }
 
     /**

@@ -1,6 +1,7 @@
 package io.djltp.nn.attention;
 
 import com.google.gson.Gson;
+import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
@@ -9,6 +10,7 @@ import io.djltp.internal.Errors;
 
 import org.jspecify.annotations.Nullable;
 
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -30,6 +32,9 @@ import java.util.TreeSet;
  *   <li>yarn: the same by the number of turns within the original length, and queries and keys get
  *       longer (Peng et al., 2023, <a
  *       href="https://arxiv.org/abs/2309.00071">arXiv:2309.00071</a>).
+ *   <li>longrope: the angle of each pair has its own divisor, another one in a text that is longer
+ *       than the original length, and queries and keys get longer (Ding et al., 2024, <a
+ *       href="https://arxiv.org/abs/2402.13753">arXiv:2402.13753</a>).
  * </ul>
  */
 public final class RotaryScaling {
@@ -46,14 +51,19 @@ public final class RotaryScaling {
     private static final String TRUNCATE = "truncate";
 
     /** Fields of the same object that others read. */
-    private static final Set<String> ELSEWHERE = Set.of("rope_type", "type", "rope_theta");
+    private static final Set<String> ELSEWHERE =
+            Set.of("rope_type", "type", "rope_theta", "partial_rotary_factor");
+
+    /** The divisors of longrope: of texts up to the original length, and of longer ones. */
+    private static final List<String> DIVISORS = List.of("short_factor", "long_factor");
 
     /** What each type knows, and of that what it needs, beside the original length. */
     private enum Type {
         LINEAR(List.of(FACTOR)),
         DYNAMIC(List.of(FACTOR)),
         LLAMA3(List.of(FACTOR, LOW, HIGH)),
-        YARN(List.of(FACTOR), FAST, SLOW, ATTENTION, SCALE, SCALE_ALL, TRUNCATE);
+        YARN(List.of(FACTOR), FAST, SLOW, ATTENTION, SCALE, SCALE_ALL, TRUNCATE),
+        LONGROPE(List.of(FACTOR), ATTENTION);
 
         private final List<String> needed;
         private final Set<String> known;
@@ -72,10 +82,16 @@ public final class RotaryScaling {
 
     private final Type type;
     private final Map<String, Double> numbers;
+    private final List<List<Double>> divisors; // those of DIVISORS, or none
 
     private RotaryScaling(Type type, Map<String, Double> numbers) {
+        this(type, numbers, List.of());
+    }
+
+    private RotaryScaling(Type type, Map<String, Double> numbers, List<List<Double>> divisors) {
         this.type = type;
         this.numbers = new TreeMap<>(numbers);
+        this.divisors = divisors;
         double factor = get(FACTOR, 1);
         Errors.check(
                 factor >= 1 && !Double.isInfinite(factor),
@@ -165,6 +181,23 @@ public final class RotaryScaling {
      *     or out of its range
      */
     public static @Nullable RotaryScaling parse(String json, int maxPositions) {
+        return parse(json, maxPositions, 0);
+    }
+
+    /**
+     * Reads the same of a {@code config.json} that has the original length beside it, as that of a
+     * Phi-3 does.
+     *
+     * @param json its value, an object with a {@code rope_type} or {@code type}
+     * @param maxPositions the field {@code max_position_embeddings}
+     * @param originalPositions the field {@code original_max_position_embeddings}, which counts if
+     *     the object has none; or 0
+     * @return the scaling, or {@code null} for the type {@code default}
+     * @throws IllegalArgumentException if the type or a field is not known, or a number is missing
+     *     or out of its range
+     */
+    public static @Nullable RotaryScaling parse(
+            String json, int maxPositions, int originalPositions) {
         JsonObject fields = new Gson().fromJson(json, JsonObject.class);
         JsonElement word = fields.get(fields.has("rope_type") ? "rope_type" : "type");
         Map<String, Type> types = new TreeMap<>();
@@ -182,6 +215,10 @@ public final class RotaryScaling {
                     word, String.join(", ", types.keySet()));
         }
         Map<String, Double> numbers = new TreeMap<>();
+        List<List<Double>> divisors = new ArrayList<>();
+        if (type == Type.LONGROPE) {
+            DIVISORS.forEach(key -> divisors.add(positive(key, fields.remove(key))));
+        }
         for (Map.Entry<String, JsonElement> field : fields.entrySet()) {
             String key = field.getKey();
             if (!ELSEWHERE.contains(key) && !field.getValue().isJsonNull()) {
@@ -194,8 +231,24 @@ public final class RotaryScaling {
                 numbers.put(key, number(key, field.getValue()));
             }
         }
+        if (originalPositions > 0) {
+            numbers.putIfAbsent(ORIGINAL, (double) originalPositions);
+        }
         complete(type, numbers, maxPositions);
-        return new RotaryScaling(type, numbers);
+        return new RotaryScaling(type, numbers, divisors);
+    }
+
+    private static List<Double> positive(String key, @Nullable JsonElement value) {
+        List<Double> numbers = new ArrayList<>();
+        if (value instanceof JsonArray list) {
+            list.forEach(each -> numbers.add(number(key, each)));
+        }
+        Errors.check(
+                !numbers.isEmpty() && numbers.stream().allMatch(each -> each > 0),
+                "The field %s of rotary positions must be a list of numbers above 0, not %s",
+                key,
+                value);
+        return List.copyOf(numbers);
     }
 
     private static double number(String key, JsonElement value) {
@@ -226,7 +279,7 @@ public final class RotaryScaling {
                         max);
                 numbers.put(ORIGINAL, max);
             }
-            case YARN -> {
+            case YARN, LONGROPE -> {
                 if (numbers.containsKey(ORIGINAL)) {
                     numbers.putIfAbsent(FACTOR, max / numbers.get(ORIGINAL));
                 }
@@ -254,16 +307,34 @@ public final class RotaryScaling {
      * @return the number of positions
      */
     public int getMaxPositions(int maxPositions) {
-        if (type == Type.LLAMA3) { // whose max_position_embeddings counts the scaled ones
+        if (type == Type.LLAMA3 || type == Type.LONGROPE) { // which count the scaled ones
             return maxPositions;
         }
         double scaled = get(FACTOR, 1) * get(ORIGINAL, maxPositions);
         return (int) Math.max(maxPositions, Math.min(Integer.MAX_VALUE, scaled));
     }
 
-    /** Returns whether angles depend on the length of the text, above a length. */
+    /** Returns whether the angles of a text of a length are not those of short texts. */
     boolean dependsOn(long length) {
-        return type == Type.DYNAMIC && length > get(ORIGINAL, 0);
+        return (type == Type.DYNAMIC || type == Type.LONGROPE) && length > get(ORIGINAL, 0);
+    }
+
+    /** Returns whether the angles of a text change when it becomes longer. */
+    boolean changes(long from, long to) {
+        return dependsOn(to) && (type == Type.DYNAMIC ? from != to : !dependsOn(from));
+    }
+
+    /** Checks that there is a divisor for each pair of features. */
+    void check(long features) {
+        for (int i = 0; i < divisors.size(); i++) {
+            int count = divisors.get(i).size();
+            Errors.check(
+                    count == features / 2,
+                    "%s must have a number for each of the %s pairs of rotated features, not %s",
+                    DIVISORS.get(i),
+                    features / 2,
+                    count);
+        }
     }
 
     /** Returns the angle of each pair of features at position 1. */
@@ -271,7 +342,7 @@ public final class RotaryScaling {
         double factor = get(FACTOR, 1);
         double original = get(ORIGINAL, 1);
         double grown = base;
-        if (dependsOn(length)) {
+        if (type == Type.DYNAMIC && dependsOn(length)) {
             double growth = factor * length / original - (factor - 1);
             grown = base * Math.pow(growth, features / (features - 2.0));
         }
@@ -283,11 +354,13 @@ public final class RotaryScaling {
             double kept = // the share of the angle that is not divided
                     switch (type) {
                         case LINEAR -> 0;
-                        case DYNAMIC -> 1;
+                        case DYNAMIC, LONGROPE -> 1;
                         case LLAMA3 -> limit((turns - low) / (get(HIGH, 0) - low));
                         case YARN -> 1 - yarnRamp(base, features, i);
                     };
-            frequencies[i] = plain / factor * (1 - kept) + plain * kept;
+            double divisor =
+                    divisors.isEmpty() ? 1 : divisors.get(dependsOn(length) ? 1 : 0).get(i);
+            frequencies[i] = (plain / factor * (1 - kept) + plain * kept) / divisor;
         }
         return frequencies;
     }
@@ -316,6 +389,10 @@ public final class RotaryScaling {
 
     /** Returns by what turned queries and keys are multiplied. */
     double length() {
+        if (type == Type.LONGROPE) {
+            double growth = Math.log(get(FACTOR, 1)) / Math.log(get(ORIGINAL, 1));
+            return get(ATTENTION, Math.sqrt(1 + (get(FACTOR, 1) > 1 ? growth : 0)));
+        }
         if (type != Type.YARN) {
             return 1;
         }
@@ -335,18 +412,19 @@ public final class RotaryScaling {
     public boolean equals(@Nullable Object other) {
         return other instanceof RotaryScaling scaling
                 && type == scaling.type
-                && numbers.equals(scaling.numbers);
+                && numbers.equals(scaling.numbers)
+                && divisors.equals(scaling.divisors);
     }
 
     /** {@inheritDoc} */
     @Override
     public int hashCode() {
-        return Objects.hash(type, numbers);
+        return Objects.hash(type, numbers, divisors);
     }
 
     /** Returns the type and its numbers. */
     @Override
     public String toString() {
-        return type.word() + " " + numbers;
+        return type.word() + " " + numbers + (divisors.isEmpty() ? "" : " " + divisors);
     }
 }

@@ -110,7 +110,8 @@ public class RotaryScalingTest {
     public static Object[][] wrong() {
         return new Object[][] {
             {"{'factor': 2}", "rope_type is null; known are default and dynamic, linear, llama3"},
-            {"{'rope_type': 'longrope'}", "rope_type is \"longrope\"; known are"},
+            {"{'rope_type': 'su'}", "rope_type is \"su\"; known are"},
+            {"{'rope_type': 'longrope'}", "short_factor of rotary positions must be a list"},
             {"{'rope_type': 'linear'}", "linear needs the field factor"},
             {"{'rope_type': 'linear', 'factor': 'x'}", "factor of rotary positions is \"x\""},
             {"{'rope_type': 'linear', 'factor': 0.5}", "must be 1 or more, not 0.5"},
