@@ -6,6 +6,7 @@ import ai.djl.engine.Engine;
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.internal.collective.nccl.NcclLibrary;
 import io.djltp.internal.libtorch.LibTorch;
+import io.djltp.internal.libtorch.ProcessorArithmetic;
 import io.djltp.internal.report.SystemMemory;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.OneDnnLinear;
@@ -46,6 +47,12 @@ final class Facts {
         values.put("threads an operation", "" + Autograd.getThreads());
         values.put("precisions", precisions());
         values.put("large products", OneDnnLinear.isUsed() ? "oneDNN, in layers" : "libtorch's");
+        if (ProcessorArithmetic.hasWrongConvolutions()) {
+            values.put(
+                    "convolutions, LSTMs",
+                    "WRONG, in DJL alone too: this machine hides the sizes of its caches from"
+                            + " oneDNN 3.7");
+        }
         for (WeightType type : WeightType.values()) {
             values.put("generation, " + type, type.getKernel());
         }

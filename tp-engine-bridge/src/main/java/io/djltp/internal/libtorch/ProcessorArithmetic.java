@@ -1,7 +1,10 @@
 package io.djltp.internal.libtorch;
 
 import com.sun.jna.Function;
+import com.sun.jna.Platform;
 
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -20,7 +23,25 @@ public final class ProcessorArithmetic {
                     "_ZN2at3cpu24is_avx512_bf16_supportedEv",
                     "_ZN2at3cpu21is_amx_tile_supportedEv");
 
+    /** Where Linux describes the first processor, with a folder for its caches. */
+    private static final Path PROCESSOR = Path.of("/sys/devices/system/cpu/cpu0");
+
     private ProcessorArithmetic() {}
+
+    /**
+     * Returns whether libtorch 2.7 computes wrong convolutions and LSTMs here, in DJL alone too. On
+     * a virtual machine that hides the sizes of the caches, oneDNN 3.7 takes them for 0 and leaves
+     * parts of the arrays unset that it pads (<a
+     * href="https://github.com/uxlfoundation/oneDNN/issues/5313">oneDNN 5313</a>, of another
+     * processor). PyTorch 2.13 with oneDNN 3.12 computes the same ones right.
+     *
+     * @return whether Linux knows the processor, and none of its caches
+     */
+    public static boolean hasWrongConvolutions() {
+        return Platform.isIntel()
+                && Files.isDirectory(PROCESSOR)
+                && Files.notExists(PROCESSOR.resolve("cache"));
+    }
 
     /** {@return why products in bfloat16 would be emulated, or nothing if they would not} */
     public static Optional<String> whyNoBFloat16() {
