@@ -59,7 +59,8 @@ public class SecretTest {
     public void aFalseMasterIsNoMaster(boolean playsBack) throws Exception {
         ServerSocketChannel bound = Jobs.bind();
         try (FalseMaster master = new FalseMaster(bound, playsBack)) {
-            JobOptions options = Jobs.options(2).optTimeout(SHORT).optSecret(SECRET).build();
+            Duration handshakes = SHORT.multipliedBy(4); // the first ones, on a busy machine
+            JobOptions options = Jobs.options(2).optTimeout(handshakes).optSecret(SECRET).build();
             Jobs.assertFails(
                     "Process 1 was refused .* \\(it does not know the secret\\): .*",
                     () -> Jobs.join(1, 2, MasterPort.getPort(bound), options));

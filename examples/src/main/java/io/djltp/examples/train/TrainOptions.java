@@ -404,6 +404,12 @@ final class TrainOptions extends JobOptions {
         }
         try {
             Files.createDirectories(out());
+            if (body != null && Files.exists(body) && Files.isSameFile(body, out())) {
+                throw new BadInputException(
+                        "--out %s is the folder of --body, whose files would be replaced: choose"
+                                + " another folder",
+                        out());
+            }
             Files.delete(Files.createTempFile(out(), ".tp", ".check"));
         } catch (IOException e) {
             String why = e.getClass().getSimpleName() + ": " + e.getMessage();

@@ -18,13 +18,17 @@ import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.file.FileSystems;
+import java.nio.file.FileVisitOption;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.PathMatcher;
 import java.nio.file.StandardCopyOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.Objects;
+import java.util.stream.Stream;
 
 /**
  * A language model of a Hugging Face folder.
@@ -51,9 +55,12 @@ public final class LanguageModel implements AutoCloseable {
                                     + " tokenizer_config.json special_tokens_map.json added_tokens.json"
                                     + " chat_template.jinja tokenizer.model vocab.json vocab.txt modules.json"
                                     + " sentence_bert_config.json config_sentence_transformers.json"
-                                    + " 1_Pooling/config.json 2_Dense/config.json"
-                                    + " 2_Dense/model.safetensors merges.txt")
+                                    + " merges.txt")
                             .split(" "));
+
+    /** Of sentence-transformers, such as {@code 1_Pooling} and {@code 2_Dense}. */
+    private static final PathMatcher MODULE_FILES =
+            FileSystems.getDefault().getPathMatcher("glob:[0-9]_*/{config.json,model.safetensors}");
 
     static final String TOKENIZER = "tokenizer.json";
 
@@ -190,15 +197,20 @@ public final class LanguageModel implements AutoCloseable {
                 .optDataType(dataType)
                 .build()
                 .write(model.getBlock(), target);
-        for (String name : COPIED) {
-            Path file = folder.resolve(name);
-            if (Files.exists(file)) {
-                Path copy = target.resolve(name);
-                Files.createDirectories(Objects.requireNonNull(copy.getParent()));
-                Files.copy(file, copy, StandardCopyOption.REPLACE_EXISTING);
-            }
+        List<Path> copied;
+        try (Stream<Path> files = Files.walk(folder, 2, FileVisitOption.FOLLOW_LINKS)) {
+            copied = files.map(folder::relativize).filter(LanguageModel::isCopied).toList();
+        }
+        for (Path name : copied) {
+            Path copy = target.resolve(name);
+            Files.createDirectories(Objects.requireNonNull(copy.getParent()));
+            Files.copy(folder.resolve(name), copy, StandardCopyOption.REPLACE_EXISTING);
         }
         ConfigFields.setDataType(target.resolve("config.json"), dataType);
+    }
+
+    private static boolean isCopied(Path name) {
+        return COPIED.contains(name.toString()) || MODULE_FILES.matches(name);
     }
 
     /**

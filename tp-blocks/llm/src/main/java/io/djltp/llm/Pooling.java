@@ -230,6 +230,7 @@ record Pooling(
                             ? features.add(weights).max(TOKENS)
                             : features.mul(weights).sum(TOKENS));
         }
-        return NDArrays.concat(vectors, 1);
+        // (of one array, DJL's concat has no gradient)
+        return vectors.size() == 1 ? vectors.head() : NDArrays.concat(vectors, 1);
     }
 }

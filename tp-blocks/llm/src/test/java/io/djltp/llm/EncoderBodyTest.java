@@ -30,6 +30,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -80,6 +81,12 @@ public class EncoderBodyTest {
             Assert.assertEquals(losses.get(i), expectedLosses.get(i), 1e-5 * losses.get(i));
         }
         expected.forEach((name, values) -> assertClose(actual.get(name), values, 1e-5, name));
+        if (!frozen) {
+            Map<String, float[]> still =
+                    train(ParallelConfig.tensor(1), true, new ArrayList<>(), null);
+            still.keySet().removeIf(name -> Arrays.equals(still.get(name), actual.get(name)));
+            Assert.assertTrue(still.size() > actual.size() / 2, "trained: " + still.keySet());
+        }
     }
 
     private static void assertClose(

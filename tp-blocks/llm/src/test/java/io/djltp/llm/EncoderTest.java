@@ -22,6 +22,7 @@ import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
@@ -124,10 +125,15 @@ public class EncoderTest extends TestFolder {
                 }
             }
             Path saved = folder.resolve("saved");
+            Path layer = Files.createDirectories(folder.resolve("3_Dense"));
+            Files.writeString(layer.resolve("config.json"), "{}");
+            Files.writeString(layer.resolve("notes.txt"), "mine");
             try (LanguageModel model = LanguageModel.load(folder)) {
                 model.readWhole();
                 model.save(saved, DataType.FLOAT32);
             }
+            Assert.assertEquals(Files.readString(saved.resolve("3_Dense/config.json")), "{}");
+            Assert.assertTrue(Files.notExists(saved.resolve("3_Dense/notes.txt")));
             try (LanguageModel model = LanguageModel.load(saved);
                     ParallelPredictor<NDList, NDList> predictor =
                             new ParallelPredictor<>(

@@ -127,8 +127,11 @@ final class RankDoor implements Closeable, Runnable {
         } catch (IOException | ClosedSelectorException e) {
             return; // closed
         } finally {
-            admission.dropAll();
-            ended.complete(null);
+            try {
+                admission.dropAll();
+            } finally {
+                ended.complete(null); // close() waits for it
+            }
         }
     }
 
