@@ -591,6 +591,7 @@ public class ClassCommandsTest {
             {"train --data @text --out x --validation-filter-file @text", "belong to --validation"},
             {"train --data @text --out x --freeze-body", "--freeze-body needs --body"},
             {"train --data @text --out x --body @", "--body"},
+            {"train --data @text --out @ --body @", "is the folder of --body"},
             {"train --data @text --out x --body @ --mode mixed", "use tensor or data"},
             {"train --body @", "--loss and --body need --data"},
             {"evaluate none --data @text", "There is no trained model in none"},
