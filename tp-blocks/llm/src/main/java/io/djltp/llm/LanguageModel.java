@@ -54,13 +54,15 @@ public final class LanguageModel implements AutoCloseable {
                     ("config.json generation_config.json tokenizer.json"
                                     + " tokenizer_config.json special_tokens_map.json added_tokens.json"
                                     + " chat_template.jinja tokenizer.model vocab.json vocab.txt modules.json"
-                                    + " sentence_bert_config.json config_sentence_transformers.json"
-                                    + " merges.txt")
+                                    + " config_sentence_transformers.json merges.txt")
                             .split(" "));
 
-    /** Of sentence-transformers, such as {@code 1_Pooling} and {@code 2_Dense}. */
-    private static final PathMatcher MODULE_FILES =
-            FileSystems.getDefault().getPathMatcher("glob:[0-9]_*/{config.json,model.safetensors}");
+    /** What {@link Pooling} reads beside them, such as {@code 1_Pooling} and {@code 2_Dense}. */
+    private static final PathMatcher POOLING =
+            FileSystems.getDefault()
+                    .getPathMatcher(
+                            "glob:{sentence_*_config.json,[0-9]_*/config.json,"
+                                    + "[0-9]_*/model.safetensors}");
 
     static final String TOKENIZER = "tokenizer.json";
 
@@ -210,7 +212,7 @@ public final class LanguageModel implements AutoCloseable {
     }
 
     private static boolean isCopied(Path name) {
-        return COPIED.contains(name.toString()) || MODULE_FILES.matches(name);
+        return COPIED.contains(name.toString()) || POOLING.matches(name);
     }
 
     /**

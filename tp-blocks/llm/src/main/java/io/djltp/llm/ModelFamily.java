@@ -26,8 +26,9 @@ import java.util.Set;
  * All that tells models of one {@code model_type} from others: the names of their tensors, the
  * fields of their {@code config.json}, and what these do not say.
  *
- * <p>A field has the value that Hugging Face's class gives to an absent one. One that is null has
- * none: most must be there. A field that a family does not have is refused.
+ * <p>A field that is absent has the value that Hugging Face's class gives to it. {@code null} says
+ * that the class gives none: most of these fields must be there. {@link ConfigFields} throws an
+ * exception if a file has a field that its family does not have.
  */
 enum ModelFamily {
     LLAMA("llama", "attention_bias: false, mlp_bias: false"),

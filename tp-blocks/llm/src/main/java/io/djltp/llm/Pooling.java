@@ -146,47 +146,43 @@ record Pooling(
                                     + " '%s': remove default_prompt_name")
                             .formatted(file, prompt));
         }
-        List<String> names = new ArrayList<>();
+        List<Mode> modes = new ArrayList<>();
         JsonElement chosen = config.get("pooling_mode"); // since version 6
         if (chosen instanceof JsonArray several) {
-            several.forEach(each -> names.add(each.getAsString()));
+            for (JsonElement each : several) {
+                modes.add(mode(file, each.getAsString()));
+            }
         } else if (chosen instanceof JsonPrimitive one) {
-            names.add(one.getAsString());
+            modes.add(mode(file, one.getAsString()));
         } else {
-            Stream.of(Mode.values())
-                    .map(Mode::lower)
-                    .filter(
-                            mode ->
-                                    config.keySet().stream()
-                                            .anyMatch(key -> has(config, key, mode)))
-                    .forEach(names::add);
-        }
-        List<Mode> modes = new ArrayList<>();
-        for (String name : names) {
-            modes.add(
-                    Stream.of(Mode.values())
-                            .filter(mode -> mode.lower().equals(name))
-                            .findFirst()
-                            .orElseThrow(
-                                    () ->
-                                            new MalformedModelException(
-                                                    "%s: pooling_mode is %s; known are %s"
-                                                            .formatted(
-                                                                    file,
-                                                                    name,
-                                                                    Arrays.toString(Mode.values())
-                                                                            .toLowerCase(
-                                                                                    Locale
-                                                                                            .ROOT)))));
+            Stream.of(Mode.values()).filter(mode -> has(config, mode)).forEach(modes::add);
         }
         return modes.isEmpty() ? List.of(Mode.MEAN) : List.copyOf(modes);
     }
 
-    /** Returns whether a field of older versions has a mode. */
-    private static boolean has(JsonObject config, String key, String mode) {
-        return key.matches("pooling_mode_" + mode + "(_tokens?)?")
-                && config.get(key) instanceof JsonPrimitive used
-                && used.getAsBoolean();
+    private static Mode mode(Path file, String name) throws MalformedModelException {
+        for (Mode mode : Mode.values()) {
+            if (mode.lower().equals(name)) {
+                return mode;
+            }
+        }
+        throw new MalformedModelException(
+                "%s: pooling_mode is %s; known are %s"
+                        .formatted(
+                                file,
+                                name,
+                                Arrays.toString(Mode.values()).toLowerCase(Locale.ROOT)));
+    }
+
+    /** Returns whether a file of an older version, with a field for each mode, has a mode. */
+    private static boolean has(JsonObject config, Mode mode) {
+        String names = "pooling_mode_" + mode.lower() + "(_tokens?)?";
+        return config.entrySet().stream()
+                .filter(field -> field.getKey().matches(names))
+                .anyMatch(
+                        field ->
+                                field.getValue() instanceof JsonPrimitive used
+                                        && used.getAsBoolean());
     }
 
     /** Opens a tokenizer that leaves out what is too long, but for the tokens that it adds. */
@@ -230,7 +226,7 @@ record Pooling(
                             ? features.add(weights).max(TOKENS)
                             : features.mul(weights).sum(TOKENS));
         }
-        // (of one array, DJL's concat has no gradient)
+        // DJL's concat of one array has no gradient
         return vectors.size() == 1 ? vectors.head() : NDArrays.concat(vectors, 1);
     }
 }
