@@ -263,7 +263,7 @@ public class Float16HeadTest extends RoundedHeadTest {
         Assert.assertTrue(message.startsWith(start), message);
     }
 
-    /** Returns what a step is refused with, by the rank or as the cause of its failure. */
+    /** Returns the exception that a step throws, of the rank or the cause of its failure. */
     private static String refusal(Class<? extends Exception> type, HeadReference data) {
         Exception error = Assert.expectThrows(Exception.class, () -> step(data, FLOAT16, PLAIN, 1));
         Throwable cause = type.isInstance(error) ? error : error.getCause();
