@@ -13,6 +13,7 @@ import java.lang.instrument.ClassFileTransformer;
 import java.lang.instrument.Instrumentation;
 import java.lang.instrument.UnmodifiableClassException;
 import java.security.ProtectionDomain;
+import java.util.Arrays;
 import java.util.concurrent.atomic.LongAdder;
 
 /**
@@ -42,14 +43,25 @@ public final class LockCounter implements ClassFileTransformer, AutoCloseable {
     }
 
     private void change() throws UnmodifiableClassException {
-        for (Class<?> type : jvm.getAllLoadedClasses()) {
-            if (isCounted(type.getName().replace('.', '/')) && jvm.isModifiableClass(type)) {
-                try {
-                    jvm.retransformClasses(type);
-                } catch (InternalError e) {
-                    // its initializer has failed, such as in another test: it takes no lock
-                    logger.debug("{} stays as it is", type, e);
-                }
+        change(
+                Arrays.stream(jvm.getAllLoadedClasses())
+                        .filter(it -> isCounted(it.getName().replace('.', '/')))
+                        .filter(jvm::isModifiableClass)
+                        .toArray(Class<?>[]::new));
+    }
+
+    /** Changes all classes at once, because each call stops every thread and reads all code. */
+    private void change(Class<?>... types) throws UnmodifiableClassException {
+        try {
+            jvm.retransformClasses(types);
+        } catch (InternalError e) {
+            // the initializer of one has failed, such as in another test: it takes no lock
+            if (types.length == 1) {
+                logger.debug("{} stays as it is", types[0], e);
+            } else {
+                int half = types.length / 2;
+                change(Arrays.copyOfRange(types, 0, half));
+                change(Arrays.copyOfRange(types, half, types.length));
             }
         }
     }
