@@ -1,7 +1,6 @@
 package io.djltp.loss;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
@@ -13,6 +12,7 @@ import io.djltp.internal.head.ChunkedEvaluation;
 import io.djltp.internal.loss.FusedHead;
 import io.djltp.internal.loss.ShardedPredictions;
 import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.torch.TorchOperations;
 
 /**
  * The k best classes of logits that are cut over the ranks by class, without gathering them: each
@@ -114,7 +114,7 @@ public class VocabParallelTopK {
             if (best.logProbabilities() != null) {
                 wide.add(best.logProbabilities().toType(DataType.FLOAT64, true));
             }
-            return NDArrays.concat(wide, -1);
+            return TorchOperations.concat(wide, -1);
         }
     }
 

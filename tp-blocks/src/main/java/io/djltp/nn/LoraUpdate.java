@@ -1,7 +1,6 @@
 package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -19,6 +18,7 @@ import io.djltp.internal.parameters.HeldParameters;
 import io.djltp.internal.parameters.LowRank;
 import io.djltp.internal.parameters.RankParameterStore;
 import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 
@@ -105,7 +105,7 @@ final class LoraUpdate extends AbstractBlock implements ShardedBlock, LowRank {
         for (int i = 0; i < parts; i++) {
             updates.add(layer.product().of(each.get(i), rows.get(i), null));
         }
-        NDArray update = parts == 1 ? updates.head() : NDArrays.concat(updates, last);
+        NDArray update = TorchOperations.concat(updates, last);
         if (context != null && !layer.cutsInputs() && context.getTensorGroup().getSize() > 1) {
             update = context.getPass().enter(update, Features.SHARD); // whatever y is
         }

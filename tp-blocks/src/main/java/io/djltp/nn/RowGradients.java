@@ -1,7 +1,6 @@
 package io.djltp.nn;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -20,6 +19,7 @@ import io.djltp.internal.rank.StepParticipant;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.internal.update.EmbeddingBags;
 import io.djltp.internal.update.SquareSum;
 import io.djltp.internal.update.TableShard;
@@ -176,7 +176,7 @@ final class RowGradients implements AutoCloseable {
             Shape none = new Shape(0, values.getShape().get(1));
             return new Sums(EmbeddingBags.join(bags), scope.create(none, values.getDataType()));
         }
-        NDArray all = gradients.size() == 1 ? gradients.head() : NDArrays.concat(gradients);
+        NDArray all = TorchOperations.concat(gradients, 0);
         return new Sums(bags.size() == 1 ? bags.get(0) : EmbeddingBags.join(bags), all);
     }
 

@@ -1,7 +1,6 @@
 package io.djltp.training;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -22,6 +21,7 @@ import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchOperations;
 
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -139,7 +139,7 @@ final class ParallelOutput extends NDList implements ShardedPredictions {
                     rows.add(own.toDevice(manager.getDevice(), false));
                 }
             }
-            NDArray whole = NDArrays.concat(rows);
+            NDArray whole = TorchOperations.concat(rows, 0);
             whole = rows.size() == 1 ? whole.duplicate() : whole;
             whole.attach(manager);
             return whole;

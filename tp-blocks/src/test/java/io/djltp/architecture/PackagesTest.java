@@ -4,11 +4,15 @@ import static com.tngtech.archunit.base.DescribedPredicate.describe;
 import static com.tngtech.archunit.lang.syntax.ArchRuleDefinition.noClasses;
 import static com.tngtech.archunit.library.dependencies.SlicesRuleDefinition.slices;
 
+import ai.djl.ndarray.NDArrays;
+
 import com.tngtech.archunit.core.domain.JavaClass;
 import com.tngtech.archunit.core.domain.JavaClasses;
 import com.tngtech.archunit.core.importer.ClassFileImporter;
 import com.tngtech.archunit.core.importer.ImportOption;
 import com.tngtech.archunit.library.GeneralCodingRules;
+
+import io.djltp.internal.torch.TorchOperations;
 
 import org.bytedeco.pytorch.AbstractTensor;
 import org.testng.Assert;
@@ -151,6 +155,22 @@ public class PackagesTest {
     @Test
     public void stepsReadInOnePlace() {
         HostReadsRule.check(classes);
+    }
+
+    /** Of one array, DJL's method returns a copy that is no part of the graph. */
+    @Test
+    public void arraysArePutTogetherInOnePlace() {
+        noClasses()
+                .that()
+                .doNotHaveFullyQualifiedName(TorchOperations.class.getName())
+                .should()
+                .callMethodWhere(
+                        describe(
+                                "calls NDArrays.concat",
+                                call ->
+                                        call.getTargetOwner().isEquivalentTo(NDArrays.class)
+                                                && "concat".equals(call.getName())))
+                .check(classes);
     }
 
     /** These methods of the preset write by sun.misc.Unsafe, of which newer JVMs warn. */

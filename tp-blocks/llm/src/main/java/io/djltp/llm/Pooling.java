@@ -3,7 +3,6 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 import ai.djl.huggingface.tokenizers.HuggingFaceTokenizer;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 
 import com.google.gson.JsonArray;
@@ -12,6 +11,7 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonPrimitive;
 
 import io.djltp.internal.Errors;
+import io.djltp.internal.torch.TorchOperations;
 
 import java.io.IOException;
 import java.nio.file.Files;
@@ -226,7 +226,6 @@ record Pooling(
                             ? features.add(weights).max(TOKENS)
                             : features.mul(weights).sum(TOKENS));
         }
-        // DJL's concat of one array has no gradient
-        return vectors.size() == 1 ? vectors.head() : NDArrays.concat(vectors, 1);
+        return TorchOperations.concat(vectors, 1);
     }
 }

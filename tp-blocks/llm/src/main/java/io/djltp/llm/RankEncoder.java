@@ -2,7 +2,6 @@ package io.djltp.llm;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -20,6 +19,7 @@ import io.djltp.internal.decode.RowActivation;
 import io.djltp.internal.decode.RowBuffer;
 import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.internal.torch.TorchOperations;
 
 import org.jspecify.annotations.Nullable;
 
@@ -105,7 +105,7 @@ final class RankEncoder implements AutoCloseable {
         }
         try (weights;
                 biases) {
-            return linear(NDArrays.concat(weights, 0), NDArrays.concat(biases, 0));
+            return linear(TorchOperations.concat(weights, 0), TorchOperations.concat(biases, 0));
         }
     }
 

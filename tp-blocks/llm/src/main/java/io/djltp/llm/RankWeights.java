@@ -1,7 +1,6 @@
 package io.djltp.llm;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
@@ -15,6 +14,7 @@ import io.djltp.internal.decode.PackedWeight;
 import io.djltp.internal.decode.RowBuffer;
 import io.djltp.internal.safetensors.SafetensorsFolder;
 import io.djltp.internal.safetensors.StoredTensor;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.sharding.AxisPart;
 
 import org.jspecify.annotations.Nullable;
@@ -240,7 +240,7 @@ final class RankWeights implements AutoCloseable {
         for (Part part : parts) {
             all.add(read(part, manager));
         }
-        return all.size() == 1 ? all.get(0) : NDArrays.concat(all, 0);
+        return TorchOperations.concat(all, 0);
     }
 
     private NDArray read(Part part, NDManager manager) throws IOException {

@@ -1,7 +1,6 @@
 package io.djltp.internal.layout;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
@@ -15,6 +14,7 @@ import io.djltp.internal.layout.Region.Features;
 import io.djltp.internal.layout.Region.Rows;
 import io.djltp.internal.torch.DelegatedArray;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchOperations;
 
 import org.jspecify.annotations.Nullable;
 
@@ -424,7 +424,7 @@ public class ForwardPass {
             NDArray empty = DelegatedArray.unwrap(array);
             NDArray zeros = empty.getManager().zeros(shape, empty.getDataType());
             // the empty one stays in the graph, so that backward all ranks do alike
-            own = NDArrays.concat(new NDList(empty, zeros));
+            own = TorchOperations.concat(new NDList(empty, zeros), 0);
         }
         Placement placement = computed(array).with(Features.REPLICATED);
         return put(own, placement.withRows(start.rows(), own.getShape(), Math.max(1, rows)));

@@ -1,7 +1,6 @@
 package io.djltp.internal.layout;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
@@ -10,6 +9,7 @@ import ai.djl.nn.Parameter;
 
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.layout.Placement.AxisPart;
+import io.djltp.internal.torch.TorchOperations;
 
 import org.jspecify.annotations.Nullable;
 
@@ -855,7 +855,7 @@ final class PlacedOperation {
             long end = range.end() / features.unit();
             own.add(groups.get(new NDIndex().addAllDim(axis + 1).addSliceDim(start, end)));
         }
-        NDArray part = own.size() == 1 ? own.head() : NDArrays.concat(own, axis + 1);
+        NDArray part = TorchOperations.concat(own, axis + 1);
         long count = part.getShape().get(axis + 1);
         Shape closed =
                 shape.slice(0, axis)

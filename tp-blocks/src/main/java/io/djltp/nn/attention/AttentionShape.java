@@ -1,7 +1,6 @@
 package io.djltp.nn.attention;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
@@ -10,6 +9,7 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.Errors;
 import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
 
@@ -150,7 +150,7 @@ record AttentionShape(long embedding, int heads, int keyValueHeads, long headDim
                 NDArray head = keyValues.get(new NDIndex().addAllDim(2).addSliceDim(i, i + 1));
                 parts.add(head.broadcast(shape.get(0), shape.get(1), shares.get(i), shape.get(3)));
             }
-            return NDArrays.concat(parts, 2);
+            return TorchOperations.concat(parts, 2);
         }
     }
 }

@@ -8,6 +8,7 @@ import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.internal.Errors;
+import io.djltp.internal.torch.TorchOperations;
 
 import org.jspecify.annotations.Nullable;
 
@@ -110,10 +111,10 @@ public final class RotaryEmbedding {
                 interleaved
                         ? NDArrays.stack(new NDList(x, y), 4)
                                 .reshape(shape.get(0), positions, shape.get(2), rotated)
-                        : NDArrays.concat(new NDList(x, y), 3);
+                        : TorchOperations.concat(new NDList(x, y), 3);
         return rotated == features
                 ? turned
-                : NDArrays.concat(new NDList(turned, slice(heads, rotated, features)), 3);
+                : TorchOperations.concat(new NDList(turned, slice(heads, rotated, features)), 3);
     }
 
     private static NDArray slice(NDArray heads, long from, long to) {

@@ -2,7 +2,6 @@ package io.djltp.nn.moe;
 
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.index.NDIndex;
@@ -32,6 +31,7 @@ import io.djltp.internal.parameters.RankParameterStore;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.region.RegionMappings;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.internal.torch.TorchOperations;
 import io.djltp.nn.moe.Router.Choices;
 import io.djltp.nn.moe.Router.TokenCounts;
 import io.djltp.nn.moe.TokenDispatch.Experts;
@@ -208,7 +208,7 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         NDArray y = dispatch(context, region, dispatch, counts);
         if (spare && y.getShape().get(0) == 0) { // and was not scattered
             // a row for what follows; the empty one keeps the ranks' backward passes alike
-            y = NDArrays.concat(new NDList(y, all.zerosLike()));
+            y = TorchOperations.concat(new NDList(y, all.zerosLike()), 0);
         }
         NDArray result = y.reshape(input.getShape());
         return new NDList(pass == null ? result : pass.enterLike(result, input));

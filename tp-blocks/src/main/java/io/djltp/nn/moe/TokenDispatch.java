@@ -1,7 +1,6 @@
 package io.djltp.nn.moe;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.index.NDIndex;
 import ai.djl.ndarray.types.DataType;
@@ -329,8 +328,7 @@ record TokenDispatch(
                                 : activation.apply(linear(x, gates.get(e))).mul(h);
                 outputs.add(linear(h, last.get(e)));
             }
-            // DJL takes a concatenation of one array for a copy
-            return outputs.size() == 1 ? outputs.head() : NDArrays.concat(outputs);
+            return TorchOperations.concat(outputs, 0);
         }
 
         private static NDArray linear(NDArray x, NDArray weight) {

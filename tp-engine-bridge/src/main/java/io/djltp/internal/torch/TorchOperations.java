@@ -1,6 +1,7 @@
 package io.djltp.internal.torch;
 
 import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 
@@ -155,6 +156,17 @@ public final class TorchOperations {
         try (TorchScope scope = TorchScope.open()) {
             return arrays(tensor(array).unbind(0), manager);
         }
+    }
+
+    /**
+     * Puts arrays together along an axis. (DJL's {@code concat} of one array leaves the graph.)
+     *
+     * @param arrays the arrays, at least one
+     * @param axis the axis
+     * @return the arrays together; of one array the array itself
+     */
+    public static NDArray concat(NDList arrays, int axis) {
+        return arrays.size() == 1 ? arrays.head() : NDArrays.concat(arrays, axis);
     }
 
     private static NDList arrays(TensorVector tensors, NDManager manager) {
