@@ -19,6 +19,7 @@ import io.djltp.internal.parameters.ShardedArray;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.DelegatedArray;
+import io.djltp.internal.torch.GradientKeeper;
 import io.djltp.internal.torch.TensorView;
 
 import org.jspecify.annotations.Nullable;
@@ -50,9 +51,6 @@ abstract class ClassLoss extends Loss implements ShardedLoss, ForecastLoss {
             Cut cut,
             @Nullable Communicator group,
             boolean withGradient);
-
-    /** Computes the loss of whole logits as a part of the graph. */
-    abstract NDArray ofWhole(NDArray logits, NDArray labels);
 
     /**
      * {@inheritDoc}
@@ -88,9 +86,6 @@ abstract class ClassLoss extends Loss implements ShardedLoss, ForecastLoss {
             NDArray value = ofHead(head, features, ids, context);
             return context.getPass().enterLoss(value, logits);
         }
-        if (backward && context == null) {
-            return ofWhole(logits, only(labels));
-        }
         NDArray ids = DelegatedArray.unwrap(only(labels));
         return evaluate(ids, logits, context, backward);
     }
@@ -121,20 +116,18 @@ abstract class ClassLoss extends Loss implements ShardedLoss, ForecastLoss {
         NDArray own = context == null ? logits : context.getPass().takeLast(logits);
         ShardedCrossEntropy.Result result =
                 ofLogits(own, labels, classes.cut(), classes.group(), backward);
-        if (!backward) {
-            return context == null
-                    ? result.value()
-                    : context.getPass().enterLoss(result.value(), logits);
+        NDArray value = result.value();
+        NDArray gradient = result.gradient();
+        if (gradient != null) {
+            GradientKeeper keeper =
+                    context == null ? new GradientKeeper() : context.getGradientKeeper();
+            try (NDArray plain = value;
+                    gradient;
+                    Autograd.GradMode mode = Autograd.gradMode(true)) {
+                value = keeper.scalar(own, plain, gradient);
+            }
         }
-        try (NDArray value = result.value();
-                NDArray gradient = result.gradient();
-                Autograd.GradMode mode = Autograd.gradMode(true)) {
-            ParallelContext rank = Objects.requireNonNull(context, "rank");
-            NDArray scalar =
-                    rank.getGradientKeeper()
-                            .scalar(own, value, Objects.requireNonNull(gradient, "gradient"));
-            return rank.getPass().enterLoss(scalar, logits);
-        }
+        return context == null ? value : context.getPass().enterLoss(value, logits);
     }
 
     /** {@inheritDoc} */

@@ -129,11 +129,6 @@ public class OneVsAllLoss extends ClassLoss {
         return rule.evaluate(logits, labels, cut, group, withGradient);
     }
 
-    @Override
-    NDArray ofWhole(NDArray logits, NDArray labels) {
-        return rule.record(logits, labels);
-    }
-
     /** {@inheritDoc} */
     @Override
     public void forecast(PassForecast pass, ForecastArray predictions) {

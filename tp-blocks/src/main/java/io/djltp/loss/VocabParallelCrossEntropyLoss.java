@@ -103,11 +103,6 @@ public class VocabParallelCrossEntropyLoss extends ClassLoss {
         return new ShardedCrossEntropy(options).evaluate(logits, labels, cut, group, withGradient);
     }
 
-    @Override
-    NDArray ofWhole(NDArray logits, NDArray labels) {
-        return new ShardedCrossEntropy(options).record(logits, labels);
-    }
-
     /** {@inheritDoc} */
     @Override
     public void forecast(PassForecast pass, ForecastArray predictions) {

@@ -90,7 +90,7 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
 
         abstract double loss(double z);
 
-        /** Returns f of each number, also as a part of a graph. */
+        /** Returns f of each number. */
         abstract Tensor losses(Tensor z);
 
         /** Makes numbers the derivative there, but for the {@link #factor}, in place. */
@@ -186,7 +186,7 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
         ClassLabels rows = ClassLabels.of(logits, labels, shard, options);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor given = ClassLabels.rows(logits);
-            Tensor z = given.to(ScalarType.Float);
+            Tensor z = ShardedCrossEntropy.wide(given);
             Tensor places = places(rows, z);
             Tensor ofLabels = z.reshape(-1).index_select(0, places);
             z = others(z, places);
@@ -202,36 +202,12 @@ public record OneVsAll(Kind kind, LossOptions options, float @Nullable [] positi
             }
             Tensor weightsOfLabels = SoftmaxLoss.tensor(z.options(), weightsOfLabels(rows));
             Tensor slopesOfLabels =
-                    kind.toSlopes(ofLabels.neg()).mul_(weightsOfLabels.neg_()).to(ScalarType.Float);
+                    kind.toSlopes(ofLabels.neg()).mul_(weightsOfLabels.neg_()).to(z.scalar_type());
             slopes.view(-1).index_copy_(0, places, slopesOfLabels);
             slopes.mul_(new Scalar(share(rows) * kind.factor));
             Tensor gradient = slopes.to(given.scalar_type()).view(logits.getShape().getShape());
             return new ShardedCrossEntropy.Result(
                     value, TensorView.toArray(gradient, logits.getManager()));
-        }
-    }
-
-    /**
-     * Computes the loss of logits that are not cut, in operations that autograd records.
-     *
-     * @param logits the logits, [x1, ..., xn, classes]
-     * @param labels the labels, [x1, ..., xn] or [x1, ..., xn, width]
-     * @return the loss, a scalar in float32, attached to the manager of the logits
-     * @throws IllegalArgumentException as {@link ShardedCrossEntropy#record}
-     */
-    public NDArray record(NDArray logits, NDArray labels) {
-        LibTorch.load();
-        long classes = logits.getShape().get(logits.getShape().dimension() - 1);
-        ClassShard shard = new ClassShard(Cut.ofLengths(classes), null);
-        check(classes);
-        ClassLabels rows = ClassLabels.of(logits, labels, shard, options);
-        try (TorchScope scope = TorchScope.open()) {
-            Tensor z = TensorView.of(logits).tensor().reshape(-1, classes);
-            z = z.scalar_type().intern() == ScalarType.Double ? z : z.to(ScalarType.Float);
-            Tensor places = places(rows, z);
-            Tensor ofLabels = z.reshape(-1).index_select(0, places);
-            Tensor value = value(rows, ofRows(rows, others(z, places), ofLabels));
-            return ShardedCrossEntropy.shaped(value.to(ScalarType.Float), options, logits);
         }
     }
 

@@ -14,7 +14,6 @@ import io.djltp.internal.torch.TorchScope;
 import org.bytedeco.pytorch.Scalar;
 import org.bytedeco.pytorch.ScalarTypeOptional;
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorOptional;
 import org.bytedeco.pytorch.global.torch;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
@@ -25,15 +24,10 @@ import java.util.stream.Stream;
 
 /**
  * The softmax cross entropy of logits that are there, each rank having a shard of the classes, by
- * the {@link SoftmaxLoss}. The logits are computed with in float32.
+ * the {@link SoftmaxLoss}. The logits are computed with in float32, or in float64 if they are.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class ShardedCrossEntropy {
-
-    /** Reductions of libtorch: what {@code at::Reduction} calls None and Sum. */
-    private static final long ROWS = 0;
-
-    private static final long SUM = 2;
 
     private final LossOptions options;
 
@@ -82,7 +76,7 @@ public final class ShardedCrossEntropy {
         ClassLabels.Given labelsGiven = ClassLabels.Given.of(logits, labels, shard, options);
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor given = ClassLabels.rows(logits);
-            Tensor z = given.to(ScalarType.Float);
+            Tensor z = wide(given);
             Tensor classWeights = classWeights(shard, z);
             boolean none = z.size(1) == 0; // no class is on this rank
             Tensor columns = labelsGiven.columns().view(z.size(0), labelsGiven.width());
@@ -158,82 +152,13 @@ public final class ShardedCrossEntropy {
     }
 
     private static Tensor floats(Tensor like, double... numbers) {
-        return SoftmaxLoss.tensor(like.options(), numbers).to(ScalarType.Float);
+        return SoftmaxLoss.tensor(like.options(), numbers).to(like.scalar_type());
     }
 
-    /**
-     * Computes the loss of logits that are not cut, in operations that autograd records: the
-     * formula of {@link SoftmaxLoss} a second time. Logits in float64 are computed with in float64.
-     *
-     * @param logits the logits, [x1, ..., xn, classes]
-     * @param labels the labels, [x1, ..., xn], of any numeric type
-     * @return the loss, a scalar in float32, attached to the manager of the logits
-     * @throws IllegalArgumentException if a label is not a class, or the labels do not fit the
-     *     logits
-     */
-    public NDArray record(NDArray logits, NDArray labels) {
-        int last = logits.getShape().dimension() - 1;
-        long classes = logits.getShape().get(last);
-        ClassShard shard = new ClassShard(Cut.ofLengths(classes), null);
-        SoftmaxLoss.check(options, classes, false);
-        ClassLabels rows = ClassLabels.of(logits, labels, shard, options);
-        try (TorchScope scope = TorchScope.open()) {
-            Tensor z = TensorView.of(logits).tensor().reshape(-1, classes);
-            boolean isDouble = z.scalar_type().intern() == ScalarType.Double;
-            z = isDouble ? z : z.to(ScalarType.Float);
-            boolean none = options.reduction() == Reduction.NONE;
-            Tensor weights = classWeights(shard, z);
-            Tensor ofRows = SoftmaxLoss.tensor(z.options(), rows.weights);
-            Tensor loss =
-                    rows.areMany() || options.focusing() > 0
-                            ? ofSeveral(z, rows, weights, ofRows)
-                            : torch.cross_entropy_loss(
-                                    z,
-                                    SoftmaxLoss.index(z, rows.all),
-                                    weights == null
-                                            ? new TensorOptional()
-                                            : new TensorOptional(weights.to(z.scalar_type())),
-                                    none ? ROWS : SUM,
-                                    options.ignoreIndex(),
-                                    options.labelSmoothing());
-            if (options.zLoss() > 0) {
-                Tensor squares =
-                        z.logsumexp(1).square().mul(ofRows.mul(new Scalar(options.zLoss())));
-                loss = loss.add(loss.dim() == 1 ? squares : squares.sum());
-            }
-            loss = none ? loss : loss.sum();
-            Scalar share = new Scalar(SoftmaxLoss.share(rows));
-            return shaped(loss.mul(share).to(ScalarType.Float), options, logits);
-        }
-    }
-
-    /** Returns the losses of rows with several labels, or of a focal loss, [rows]. */
-    private Tensor ofSeveral(
-            Tensor z, ClassLabels rows, @Nullable Tensor classWeights, Tensor ofRows) {
-        Tensor logSoftmax = z.log_softmax(1).neg();
-        long[] places = rows.places(0, rows.rows.length, 0, Long.MAX_VALUE, 1, z.size(1));
-        Tensor index = SoftmaxLoss.index(z, rows.rows);
-        double[] parts = new double[rows.rows.length];
-        Arrays.setAll(parts, i -> rows.parts[(int) rows.places[i]]);
-        Tensor ofLabels =
-                logSoftmax
-                        .reshape(-1)
-                        .index_select(0, SoftmaxLoss.index(z, places))
-                        .mul(SoftmaxLoss.tensor(z.options(), parts).to(z.scalar_type()));
-        Tensor plain = torch.zeros_like(ofRows).to(z.scalar_type()).index_add(0, index, ofLabels);
-        if (options.focusing() > 0) {
-            Tensor others = plain.neg().expm1().neg().clamp_min(new Scalar(Float.MIN_NORMAL));
-            plain = plain.mul(others.pow(new Scalar(options.focusing())));
-        }
-        double alpha = options.labelSmoothing();
-        Tensor loss = plain.mul(ofRows).mul(new Scalar(1 - alpha));
-        if (alpha > 0) {
-            double[] counts = new double[rows.counts.length];
-            Arrays.setAll(counts, row -> rows.counts[row] ? alpha / z.size(1) : 0);
-            Tensor all = classWeights == null ? logSoftmax : logSoftmax.mul(classWeights);
-            loss = loss.add(all.sum(1).mul(SoftmaxLoss.tensor(z.options(), counts)));
-        }
-        return loss;
+    /** Returns logits in the type that is computed with: float64 if they are, or else float32. */
+    static Tensor wide(Tensor logits) {
+        boolean isDouble = logits.scalar_type().intern() == ScalarType.Double;
+        return isDouble ? logits : logits.to(ScalarType.Float);
     }
 
     static NDArray shaped(Tensor loss, LossOptions options, NDArray rows) {

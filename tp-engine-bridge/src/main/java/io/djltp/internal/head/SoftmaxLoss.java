@@ -40,7 +40,7 @@ import java.util.stream.DoubleStream;
  * = r c_y\) is what is called the weight of the row. Everything here has one number for each row,
  * in float64: in Java that takes less time than to call an operation of libtorch. No digits are
  * lost where logits are large: \(m\) is subtracted from \(z_y\) and the mean before \(\log S\) is
- * added. {@link ShardedCrossEntropy#record} has the same loss in operations of libtorch.
+ * added.
  */
 final class SoftmaxLoss {
 
@@ -261,14 +261,16 @@ final class SoftmaxLoss {
     /**
      * Returns the loss.
      *
-     * @param device options of float32 on the device
+     * @param device options of the device
      * @return the loss of the batch, a scalar in float32, or those of the rows, [rows]
      */
     Tensor value(TensorOptions device) {
         double[] losses = byRow(this::loss);
-        return options.reduction() == Reduction.NONE
-                ? tensor(device, losses).to(ScalarType.Float)
-                : torch.scalar_tensor(new Scalar(Arrays.stream(losses).sum()), device);
+        Tensor value =
+                options.reduction() == Reduction.NONE
+                        ? tensor(device, losses)
+                        : torch.scalar_tensor(new Scalar(Arrays.stream(losses).sum()), device);
+        return value.to(ScalarType.Float);
     }
 
     private double loss(int row) {

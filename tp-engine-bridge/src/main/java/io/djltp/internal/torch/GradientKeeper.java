@@ -31,10 +31,11 @@ public final class GradientKeeper implements AutoCloseable {
     public GradientKeeper() {}
 
     /**
-     * Makes a scalar function of an array known to autograd by its value and its gradient.
+     * Makes a function of an array known to autograd by its value and its gradient.
      *
      * @param input what the function depends on; requires a gradient
-     * @param value the value of the function, one element
+     * @param value the value of the function, one element; or one for each row, whose gradients do
+     *     not depend on other rows
      * @param gradient the gradient of the value with respect to {@code input}, of the shape and
      *     data type of {@code input}; taken over, and scaled in place by the backward pass
      * @return the value as a part of the graph, attached to the manager of {@code input}
@@ -59,18 +60,22 @@ public final class GradientKeeper implements AutoCloseable {
             NDArray gradient,
             @Nullable Consumer<TensorView> listener) {
         Tensor known = TensorView.of(gradient).tensor(); // loads libtorch: before any hook is made
-        KnownGradient hook = new KnownGradient(known, listener, input.getManager());
+        boolean byRow = !value.getShape().isScalar();
+        KnownGradient hook = new KnownGradient(known, listener, byRow, input.getManager());
         return TorchScope.array(
                 input.getManager(),
                 () -> {
-                    // The gradient of a sum is a view of one element: the cheapest way from here to
-                    // a scalar and back. The sum's value is replaced, its place in the graph stays.
+                    // The gradient of a sum is a view of its elements: the cheapest way from here
+                    // to
+                    // a loss and back. The sum's value is replaced, its place in the graph stays.
                     Tensor tensor = TensorView.of(input).tensor();
                     Tensor node = tensor.view_as(tensor);
                     node.register_hook(hook);
-                    Tensor scalar = node.sum().to(TensorView.of(value).tensor().scalar_type());
-                    scalar.detach().copy_(TensorView.of(value).tensor().detach());
-                    return scalar;
+                    Tensor values = TensorView.of(value).tensor().detach();
+                    Tensor sum = hook.byRow ? node.sum(-1) : node.sum();
+                    Tensor loss = sum.to(values.scalar_type());
+                    loss.detach().copy_(values);
+                    return loss;
                 });
     }
 
@@ -99,12 +104,18 @@ public final class GradientKeeper implements AutoCloseable {
 
         private final Tensor gradient;
         private final @Nullable Consumer<TensorView> listener;
+        private final boolean byRow;
         private final NDManager pass;
         private final String id = UUID.randomUUID().toString();
         private boolean taken;
         private boolean released;
 
-        KnownGradient(Tensor gradient, @Nullable Consumer<TensorView> listener, NDManager pass) {
+        KnownGradient(
+                Tensor gradient,
+                @Nullable Consumer<TensorView> listener,
+                boolean byRow,
+                NDManager pass) {
+            this.byRow = byRow;
             this.gradient = new Tensor(gradient); // a reference of its own: that may be closed
             this.listener = listener;
             this.pass = pass;
@@ -123,7 +134,11 @@ public final class GradientKeeper implements AutoCloseable {
                                     : "A second backward pass through the same loss");
                 }
                 taken = true;
-                Tensor scale = new Tensor(above); // one element, expanded to the input's shape
+                Tensor scale = new Tensor(above); // expanded to the input's shape
+                if (byRow) {
+                    gradient.mul_(scale);
+                    return gradient;
+                }
                 while (scale.dim() > 0) {
                     scale = scale.select(0, 0);
                 }

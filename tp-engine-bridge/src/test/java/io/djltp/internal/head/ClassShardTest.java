@@ -65,7 +65,6 @@ public class ClassShardTest {
                     NDArray gradient = expected.gradient().transpose().get(places).transpose();
                     Assert.assertEquals(
                             actual.gradient().toFloatArray(), gradient.toFloatArray(), 1e-7f);
-                    Assert.assertEquals(function.record(all, labels).getFloat(), loss, 1e-6f);
                 });
     }
 
