@@ -120,7 +120,8 @@ public final class BlockReduction implements AutoCloseable {
 
     /**
      * Returns whether a place can hold the sums on their way: it needs their type, and must be none
-     * that is still to be read. The range of the first tensor is read before it is written to.
+     * that is still to be read. The ranges of the first two tensors are read before it is written
+     * to.
      */
     private static boolean takesSums(Tensor[] from, long start, long length, Tensor to, long at) {
         if (accumulates(from[0].scalar_type().intern()) != to.scalar_type().intern()) {
@@ -131,7 +132,7 @@ public final class BlockReduction implements AutoCloseable {
         for (int i = 0; i < from.length; i++) {
             long source = from[i].data_ptr().address() + start * width;
             boolean apart = Math.abs(source - target) >= length * width;
-            if (!apart && (i > 0 || source != target)) {
+            if (!apart && (i > 1 || source != target)) {
                 return false;
             }
         }
