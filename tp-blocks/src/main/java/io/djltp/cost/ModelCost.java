@@ -81,8 +81,8 @@ public final class ModelCost {
     private final Map<Parameter, String> parameterNames = new IdentityHashMap<>();
     private final Map<Parameter, ShardingStrategy> strategies = new IdentityHashMap<>();
     private final Map<Parameter, ParameterCost> parameters = new LinkedHashMap<>();
-    private final Map<Parameter, PartialAxes.Over> shared = new IdentityHashMap<>();
     private final List<TrafficTable> tables = new ArrayList<>(); // by rank
+    private final List<Map<Parameter, Long>> shares = new ArrayList<>(); // elements, by rank
     private final List<LayerCost> layers = new ArrayList<>();
     private final int tensorSize;
 
@@ -103,24 +103,9 @@ public final class ModelCost {
         for (Parameter parameter : model.block().getParameters().values()) {
             parameters.computeIfAbsent(parameter, key -> cost(key, first));
         }
-        boolean sharded = model.shardOptimizer && model.training;
-        if (sharded && StateKind.areOfElements(model.optimizer())) {
-            Map<Parameter, Region> uses = first.getUses();
-            getParameters().stream()
-                    .filter(each -> each.hasGradient())
-                    .filter(each -> each.cut() == null || each.cut().isPartition())
-                    .forEach(
-                            each ->
-                                    shared.put(
-                                            each.parameter(),
-                                            GradientSums.over(each, uses, model.mesh())));
-        }
         for (int rank = 0; rank < model.mesh().getRanks(); rank++) {
             PassForecast pass = forward(rank, output);
-            if (model.training) {
-                new GradientSums(pass, getParameters(), model.device, model.dataType, shared)
-                        .forecast(stateKinds.stream().anyMatch(StateKind::ofRows));
-            }
+            shares.add(model.training ? new GradientSums(pass, rank).forecast() : Map.of());
             tables.add(pass.getTable());
         }
         addLayers(model.block(), first);
@@ -174,32 +159,12 @@ public final class ModelCost {
         Shape own = parameter.getShape(getTensorRank(rank));
         long bytes = own.size() * model.dataType.getNumOfBytes();
         boolean trained = model.training && parameter.parameter().requiresGradient();
-        Shape kept = kept(parameter.parameter(), own, rank);
+        Long share = shares.get(rank).get(parameter.parameter());
+        Shape kept = share == null ? own : new Shape(share);
         return new RankCost(
                 bytes,
                 parameter.hasGradient() ? bytes : 0,
                 trained ? stateKinds.stream().mapToLong(kind -> kind.bytes(kept)).sum() : 0);
-    }
-
-    /** Returns the elements of a shard or replica of which a rank keeps state. */
-    private Shape kept(Parameter parameter, Shape own, int rank) {
-        return switch (shared.getOrDefault(parameter, PartialAxes.Over.NONE)) {
-            case NONE -> own;
-            case DATA -> kept(own, rank, DeviceMesh.DATA);
-            case TENSOR -> kept(own, rank, DeviceMesh.TENSOR);
-            case ALL -> kept(own, rank, model.mesh().getRanks());
-        };
-    }
-
-    private Shape kept(Shape own, int rank, String axis) {
-        DeviceMesh mesh = model.mesh();
-        return mesh.isCut(axis)
-                ? kept(own, mesh.getCoordinate(rank, axis), mesh.getSize(axis))
-                : own;
-    }
-
-    private static Shape kept(Shape own, int place, int ranks) {
-        return new Shape(FlatGradients.cut(own.size(), ranks).getShardLength(place));
     }
 
     /**
@@ -639,31 +604,25 @@ public final class ModelCost {
     }
 
     /** What a step communicates of the gradients of parameters, as the trainer's step does. */
-    private static final class GradientSums {
+    private final class GradientSums {
 
         /** What one rank has not used may have been used with the rows of another. */
         private static final Region UNUSED = new Region(Rows.CUT, Features.REPLICATED);
 
         private final PassForecast pass;
+        private final int rank;
         private final List<ParameterCost> summed; // in the order of the tree
-        private final Device device;
-        private final DataType dataType;
         private final Map<Parameter, Region> uses;
-        private final Map<Parameter, PartialAxes.Over> shared; // of which ranks update a part each
+        private final boolean sharing; // whether ranks share out the state of the optimizer
+        private final Map<Parameter, Long> shares = new IdentityHashMap<>(); // elements of the rank
 
-        GradientSums(
-                PassForecast pass,
-                List<ParameterCost> parameters,
-                Device device,
-                DataType dataType,
-                Map<Parameter, PartialAxes.Over> shared) {
+        GradientSums(PassForecast pass, int rank) {
             this.pass = pass;
-            this.shared = shared;
-            this.device = device;
-            this.dataType = dataType;
+            this.rank = rank;
             uses = pass.getUses();
+            sharing = model.shardOptimizer && StateKind.areOfElements(model.optimizer());
             summed =
-                    parameters.stream()
+                    getParameters().stream()
                             .filter(each -> each.parameter().requiresGradient())
                             .filter(each -> !pass.isOwn(each.parameter()))
                             .toList();
@@ -672,12 +631,13 @@ public final class ModelCost {
         /**
          * Notes the sums.
          *
-         * @param ofRows whether the optimizer keeps numbers of rows, of which ranks that share a
-         *     row sum the squares
+         * @return of how many elements of a shard or replica the rank keeps state, where ranks
+         *     share it out
          */
-        void forecast(boolean ofRows) {
+        Map<Parameter, Long> forecast() {
             forecastReplicas();
             addBuckets(summed, summed.stream().map(this::gradient).toList());
+            boolean ofRows = stateKinds.stream().anyMatch(StateKind::ofRows);
             for (ParameterCost parameter : summed) {
                 if (ofRows && parameter.getAxis() > 0) {
                     add(
@@ -687,6 +647,7 @@ public final class ModelCost {
                             parameter.shape().get(0) * Float.BYTES);
                 }
             }
+            return shares;
         }
 
         /** Notes the sums of gradients, or of parts of them, by the names of their parameters. */
@@ -705,9 +666,25 @@ public final class ModelCost {
                 if (gradients.get(bucket.get(0)).sharedOut()) {
                     add(issuer, Collective.REDUCE_SCATTER, size, bytes);
                     add(issuer, Collective.ALL_GATHER, size, bytes);
+                    share(
+                            bucket.stream().map(parameters::get).toList(),
+                            size,
+                            place((PartialAxes.Over) group));
                 } else {
                     add(issuer, Collective.ALL_REDUCE, size, bytes);
                 }
+            }
+        }
+
+        /** Notes which elements of the parameters of a bucket are the rank's. */
+        private void share(List<ParameterCost> bucket, int ranks, int place) {
+            List<Long> elements =
+                    bucket.stream()
+                            .map(each -> each.getShape(pass.getTensorRank()).size())
+                            .toList();
+            List<Cut> cuts = FlatGradients.cut(elements, ranks);
+            for (int i = 0; i < cuts.size(); i++) {
+                shares.put(bucket.get(i).parameter(), cuts.get(i).getShardLength(place));
             }
         }
 
@@ -716,20 +693,19 @@ public final class ModelCost {
         }
 
         private BucketPlan.Gradient gradient(ParameterCost parameter) {
-            PartialAxes.Over ranks = over(parameter, uses, pass.getMesh());
+            PartialAxes.Over ranks = over(parameter);
             long bytes = pass.bytes(parameter.getShape(pass.getTensorRank()));
-            boolean part = shared.containsKey(parameter.parameter());
+            boolean part = sharing && (parameter.cut() == null || parameter.cut().isPartition());
             return new BucketPlan.Gradient(
-                    size(ranks) == 1 ? null : ranks, part, dataType, device, bytes);
+                    size(ranks) == 1 ? null : ranks, part, model.dataType, model.device, bytes);
         }
 
         /** Returns over which ranks a gradient is summed. */
-        static PartialAxes.Over over(
-                ParameterCost parameter, Map<Parameter, Region> uses, DeviceMesh mesh) {
+        private PartialAxes.Over over(ParameterCost parameter) {
             Region region = uses.getOrDefault(parameter.parameter(), UNUSED);
             boolean part = region.features() != Features.REPLICATED || region.isTokensCut();
             PartialAxes axes = new PartialAxes(region.isRowsCut(), part);
-            return axes.over(parameter.isCut(), mesh.isOverlaid());
+            return axes.over(parameter.isCut(), pass.getMesh().isOverlaid());
         }
 
         private int size(PartialAxes.Over ranks) {
@@ -745,6 +721,18 @@ public final class ModelCost {
             }
         }
 
+        /** Returns the rank's place among the ranks of a group. */
+        private int place(PartialAxes.Over ranks) {
+            switch (ranks) {
+                case DATA:
+                    return pass.getMesh().getCoordinate(rank, DeviceMesh.DATA);
+                case TENSOR:
+                    return pass.getTensorRank();
+                default:
+                    return rank;
+            }
+        }
+
         /** What several ranks of the tensor-parallel group have of parameters that are cut. */
         private void forecastReplicas() {
             List<ParameterCost> parameters = new ArrayList<>();
@@ -756,7 +744,7 @@ public final class ModelCost {
                     long bytes = pass.bytes(parameter.shape()) / whole * segment.range().length();
                     parts.add(
                             new BucketPlan.Gradient(
-                                    segment.ranks(), false, dataType, device, bytes));
+                                    segment.ranks(), false, model.dataType, model.device, bytes));
                 }
             }
             addBuckets(parameters, parts);

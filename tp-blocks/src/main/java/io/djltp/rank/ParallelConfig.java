@@ -475,10 +475,11 @@ public final class ParallelConfig {
          * values from the other ranks (ZeRO stage 1, Rajbhandari et al., 2020, <a
          * href="https://arxiv.org/abs/1910.02054">arXiv:1910.02054</a>). The weights are the same,
          * bit for bit, and as much is sent. Adam then keeps \(8/d\) instead of 8 bytes for each
-         * parameter of float32 that \(d\) ranks hold. Checkpoints do not depend on it. Rules
-         * without state of elements, such as SGD without momentum or {@link
-         * io.djltp.optimizer.RowwiseAdagrad}, and parameters that a block updates itself, such as
-         * those of a fused head, are updated as without it. Default: false.
+         * parameter of float32 that \(d\) ranks hold. Checkpoints do not depend on it. The first
+         * step after a restore, and after parameters were frozen or thawed, moves state of small
+         * parameters among the ranks. Rules without state of elements, such as SGD without momentum
+         * or {@link io.djltp.optimizer.RowwiseAdagrad}, and parameters that a block updates itself,
+         * such as those of a fused head, are updated as without it. Default: false.
          *
          * @param sharded whether they do
          * @return this builder

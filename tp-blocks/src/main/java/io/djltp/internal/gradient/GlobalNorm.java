@@ -8,6 +8,7 @@ import io.djltp.collective.ReduceOp;
 import io.djltp.cut.Cut;
 import io.djltp.cut.Segment;
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.optimizer.OptimizerState;
 import io.djltp.internal.parameters.ParallelParameters;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.HostReads;
@@ -20,7 +21,6 @@ import org.slf4j.LoggerFactory;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Objects;
 
 /**
  * The norm of all gradients of a step over all ranks, and how they are limited by it.
@@ -100,9 +100,9 @@ final class GlobalNorm {
         try (SquareSum squares =
                 new SquareSum(parameters.getStore(context).getManager(), context.getDevice())) {
             gradients.look(
-                    (member, gradient, range) -> {
-                        if (gradient != null && range != null) {
-                            addPart(context, squares, member, gradient);
+                    (member, gradient, share) -> {
+                        if (gradient != null && share != null) {
+                            addPart(context, squares, member.parameter(), gradient, share);
                         } else if (gradient != null) {
                             add(context, squares, member.parameter(), gradient);
                         }
@@ -122,19 +122,29 @@ final class GlobalNorm {
         return total;
     }
 
-    /** Adds this rank's part of a gradient, which ranks of other groups may have, too. */
+    /**
+     * Adds this rank's part of a gradient. Of what ranks of other groups have too, each group
+     * counts other elements: their parts may differ.
+     */
     private void addPart(
             ParallelContext context,
             SquareSum squares,
-            GradientBuckets.Member member,
-            TensorView gradient) {
-        Communicator group = Objects.requireNonNull(member.group());
-        boolean replicated = parameters.getStrategy(member.parameter()) == null;
-        int groups = replicated ? context.getSize() / group.getSize() : 1;
-        boolean alongData = group == context.getDataGroup();
+            Parameter parameter,
+            TensorView gradient,
+            OptimizerState.Share share) {
+        boolean replicated = parameters.getStrategy(parameter) == null;
+        int groups = replicated ? context.getSize() / share.group().getSize() : 1;
+        boolean alongData = share.group() == context.getDataGroup();
         Communicator across = alongData ? context.getTensorGroup() : context.getDataGroup();
-        List<ShardRange> all = List.of(new ShardRange(0, gradient.size()));
-        squares.add(gradient, 0, all, groups == 1 ? 0 : across.getRank(), groups);
+        ShardRange counted =
+                ShardRange.balanced(
+                        share.cut().getLength(), groups == 1 ? 0 : across.getRank(), groups);
+        ShardRange own = share.range();
+        long start = Math.max(own.start(), counted.start());
+        long length = Math.min(own.end(), counted.end()) - start;
+        if (length > 0) {
+            squares.add(gradient, 0, List.of(new ShardRange(start - own.start(), length)), 0, 1);
+        }
     }
 
     private void add(

@@ -6,7 +6,7 @@ import ai.djl.nn.Parameter;
 import io.djltp.collective.Communicator;
 import io.djltp.collective.ReduceOp;
 import io.djltp.collective.Work;
-import io.djltp.cut.ShardRange;
+import io.djltp.internal.optimizer.OptimizerState.Share;
 import io.djltp.internal.parameters.ParallelParameters;
 import io.djltp.internal.parameters.SharedPart;
 import io.djltp.internal.torch.Autograd;
@@ -29,9 +29,9 @@ import java.util.Objects;
  * are there, so that all ranks of a group issue the same operations in the same order. Buckets and
  * their memory are kept until other parameters are trained, or summed over other groups.
  *
- * <p>Where the ranks of a group share out an update, each gets the sums of its elements alone, and
- * the others get the new values from it: a reduce-scatter and an all-gather, which send what an
- * all-reduce sends.
+ * <p>Where the ranks of a group share out an update, each gets the sums of a range of each bucket
+ * alone, and the others get the new values from it: a reduce-scatter and an all-gather, which send
+ * what an all-reduce sends.
  */
 @SuppressWarnings("try") // a scope is used by being open
 final class GradientBuckets implements AutoCloseable {
@@ -60,9 +60,10 @@ final class GradientBuckets implements AutoCloseable {
          * @param member whose gradient it is
          * @param gradient the gradient, whose elements may be changed, or {@code null} if it is
          *     zero
-         * @param range which elements of the shard or replica it is of, or {@code null}: all
+         * @param share how the ranks share out the update of the shard or replica, the gradient
+         *     being that of this rank's share, or {@code null}: it is that of all
          */
-        void accept(Member member, @Nullable TensorView gradient, @Nullable ShardRange range);
+        void accept(Member member, @Nullable TensorView gradient, @Nullable Share share);
     }
 
     /**
@@ -317,28 +318,22 @@ final class GradientBuckets implements AutoCloseable {
             }
         }
 
-        private List<NDArray> values() {
-            return own.stream().map(Member::value).toList();
-        }
-
         void await() {
             work.await();
             work = Work.DONE;
         }
 
-        private FlatGradients sums() {
-            return Objects.requireNonNull(sums, "start comes first");
-        }
-
         /** Hands out the sum of a gradient, which is there until {@link #release()}. */
         void give(int number, Consumer consumer) {
-            consumer.accept(own.get(number), sums().get(number), sums().getRange(number));
+            FlatGradients flat = Objects.requireNonNull(sums, "start comes first");
+            Share share = ranks == 1 ? null : new Share(group, flat.getCut(number));
+            consumer.accept(own.get(number), flat.get(number), share);
         }
 
         /** Begins to send what this rank has updated; the sums are of no use any more. */
         void sendValues() {
             if (ranks > 1 && kept != null) {
-                kept.setOwn(values());
+                kept.setOwn(own.stream().map(Member::value).toList());
             }
             if (kept == null) {
                 release(); // the memory is free for what comes next
@@ -354,7 +349,7 @@ final class GradientBuckets implements AutoCloseable {
         void takeValues() {
             await();
             if (ranks > 1 && kept != null) {
-                kept.copyOthersTo(values());
+                kept.copyOthers();
             }
         }
 

@@ -197,16 +197,17 @@ public final class RankUpdate implements AutoCloseable {
         ListedUpdates listed = new ListedUpdates();
         buckets.get(context.getLocalIndex())
                 .finish(
-                        (member, gradient, range) -> {
+                        (member, gradient, share) -> {
                             if (factor != 1 && gradient != null) {
                                 SquareSum.scale(gradient, factor);
                             }
-                            WeightUpdate update = begin(context, member.parameter(), updates);
+                            WeightUpdate update =
+                                    begin(context, member.parameter(), updates, share);
                             listed.add(
                                     Objects.requireNonNull(update),
                                     member.value(),
                                     gradient,
-                                    range);
+                                    share == null ? null : share.range());
                         },
                         listed::run);
     }
@@ -281,7 +282,7 @@ public final class RankUpdate implements AutoCloseable {
         /** {@inheritDoc} */
         @Override
         public @Nullable WeightUpdate getUpdate(Parameter parameter) {
-            return begin(context, parameter, updates);
+            return begin(context, parameter, updates, null);
         }
 
         /** {@inheritDoc} */
@@ -301,14 +302,15 @@ public final class RankUpdate implements AutoCloseable {
     private @Nullable WeightUpdate begin(
             ParallelContext context,
             Parameter parameter,
-            Map<Parameter, LearningRates.Update> updates) {
+            Map<Parameter, LearningRates.Update> updates,
+            OptimizerState.@Nullable Share share) {
         LearningRates.Update step = updates.get(parameter);
         if (step == null) {
             return null;
         }
         String name = parameters.nameOf(parameter);
         OptimizerState state = states.get(context.getLocalIndex());
-        WeightUpdate update = state.getUpdate(name, sharers(context, parameter));
+        WeightUpdate update = state.getUpdate(name, share);
         update.begin(step.learningRate(), step.number());
         return update;
     }

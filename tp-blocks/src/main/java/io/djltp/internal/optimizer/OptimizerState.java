@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 
 import io.djltp.collective.Communicator;
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.Errors;
 import io.djltp.internal.torch.Autograd;
@@ -17,6 +18,7 @@ import org.jspecify.annotations.Nullable;
 
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Objects;
 import java.util.Set;
@@ -32,7 +34,7 @@ public final class OptimizerState implements AutoCloseable {
     private final OptimizerSettings settings;
     private final Weights weights;
     private final Map<String, WeightUpdate> updates = new TreeMap<>();
-    private final Map<String, Communicator> sharers = new HashMap<>(); // of what is shared out
+    private final Map<String, @Nullable Share> shares = new HashMap<>(); // of what is shared out
 
     /**
      * Creates the state of a rank, which is empty.
@@ -43,6 +45,24 @@ public final class OptimizerState implements AutoCloseable {
     public OptimizerState(OptimizerSettings settings, Weights weights) {
         this.settings = settings;
         this.weights = weights;
+    }
+
+    /**
+     * How ranks share out what is kept of a shard or replica that they have alike.
+     *
+     * @param group the ranks
+     * @param cut the range of each
+     */
+    public record Share(Communicator group, Cut cut) {
+
+        /**
+         * Returns the elements of which this rank keeps state.
+         *
+         * @return the range
+         */
+        public ShardRange range() {
+            return cut.getRange(group.getRank());
+        }
     }
 
     /** The weights of a rank. */
@@ -74,34 +94,25 @@ public final class OptimizerState implements AutoCloseable {
     }
 
     /**
-     * Returns the update of a parameter with its state. If the parameter is used otherwise than
-     * before, other ranks may share the state out: those of the group before meet.
+     * Returns the update of a parameter with its state. If ranks share the state out otherwise than
+     * before, those of the group before meet.
      *
      * @param name the name of the parameter
-     * @param group the group whose ranks share it out now, or {@code null}
-     * @return the update of the rank's shard or replica, or of {@link #getRange} of it
+     * @param share how they share it out now, or {@code null}: the rank keeps all
+     * @return the update of the rank's shard or replica, or of its share
      */
-    public WeightUpdate getUpdate(String name, @Nullable Communicator group) {
-        if (group != sharers.get(name)) {
+    public WeightUpdate getUpdate(String name, @Nullable Share share) {
+        if (!Objects.equals(share, shares.get(name))) {
             try (NDManager manager = weight(name).getManager().newSubManager()) {
                 Map<String, NDArray> whole = getWhole(name, manager);
-                setSharers(name, group);
-                ShardRange range = getRange(name);
-                if (range != null) {
-                    whole.replaceAll((kind, all) -> range(all, range));
+                shares.put(name, share);
+                if (share != null) {
+                    whole.replaceAll((kind, all) -> range(all, share.range()));
                 }
                 set(name, whole);
             }
         }
         return updates.computeIfAbsent(name, this::create);
-    }
-
-    private void setSharers(String name, @Nullable Communicator group) {
-        if (group == null) {
-            sharers.remove(name);
-        } else {
-            sharers.put(name, group);
-        }
     }
 
     /**
@@ -111,10 +122,8 @@ public final class OptimizerState implements AutoCloseable {
      * @return the range, or {@code null}: all
      */
     public @Nullable ShardRange getRange(String name) {
-        Communicator group = sharers.get(name);
-        return group == null
-                ? null
-                : FlatGradients.cut(weight(name).size(), group.getSize()).getRange(group.getRank());
+        Share share = shares.get(name);
+        return share == null ? null : share.range();
     }
 
     /**
@@ -126,21 +135,23 @@ public final class OptimizerState implements AutoCloseable {
      * @return as {@link #get}
      */
     public Map<String, NDArray> getWhole(String name, NDManager manager) {
-        Communicator group = sharers.get(name);
-        if (group == null) {
+        Share share = shares.get(name);
+        if (share == null) {
             return new TreeMap<>(get(name, manager));
         }
         DataType type = weight(name).getDataType();
         prepare(updates.computeIfAbsent(name, this::create), name, type); // a rank may have none
         Map<String, NDArray> own = get(name, manager);
-        long[] shares = FlatGradients.cut(weight(name).size(), group.getSize()).getShardLengths();
+        long[] lengths = share.cut().getShardLengths();
         Map<String, NDArray> whole = new TreeMap<>();
         own.forEach(
                 (kind, part) -> {
                     DataType kept = part.getDataType();
                     NDArray all = manager.zeros(shapeOf(name), kept, part.getDevice());
-                    group.setIssuer("the state of the optimizer");
-                    group.allGather(TensorView.of(part), TensorView.of(all), shares).await();
+                    share.group().setIssuer("the state of the optimizer");
+                    share.group()
+                            .allGather(TensorView.of(part), TensorView.of(all), lengths)
+                            .await();
                     part.close();
                     whole.put(kind, all);
                 });
@@ -225,7 +236,16 @@ public final class OptimizerState implements AutoCloseable {
      */
     public void prepare(String name, DataType type) {
         WeightUpdate known = updates.get(name); // and its ranks, which move it in a step only
-        prepare(known == null ? getUpdate(name, weights.getSharers(name)) : known, name, type);
+        prepare(known == null ? getUpdate(name, firstShare(name)) : known, name, type);
+    }
+
+    /** Returns how ranks share out what the next step may share out otherwise. */
+    private @Nullable Share firstShare(String name) {
+        Communicator group = weights.getSharers(name);
+        List<Long> elements = List.of(weight(name).size());
+        return group == null
+                ? null
+                : new Share(group, FlatGradients.cut(elements, group.getSize()).get(0));
     }
 
     private void prepare(WeightUpdate update, String name, DataType type) {
@@ -264,7 +284,7 @@ public final class OptimizerState implements AutoCloseable {
     public void free(String name) {
         checkKnown(name, weights.get(name) != null);
         close(updates.remove(name));
-        sharers.remove(name);
+        shares.remove(name);
     }
 
     private static void close(@Nullable WeightUpdate update) {

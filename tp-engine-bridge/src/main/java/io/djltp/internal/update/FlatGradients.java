@@ -8,22 +8,18 @@ import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
 import org.bytedeco.pytorch.Tensor;
-import org.bytedeco.pytorch.TensorVector;
 import org.jspecify.annotations.Nullable;
 
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
-import java.util.function.IntFunction;
-import java.util.function.IntPredicate;
 
 /**
  * The gradients of several weights one after another in memory, so that they are summed over ranks
  * by one operation. The memory is made once and serves all steps.
  *
- * <p>Where ranks share the update out, the first rank's parts of all weights come first, then those
- * of the second, and so on: a reduce-scatter leaves each rank the sums of its parts, and the
- * updated values go the way back.
+ * <p>Where ranks share the update out, each has a range of this memory: a reduce-scatter leaves
+ * each rank the sums of its range, and the updated values go the way back.
  */
 @SuppressWarnings("try") // a scope is used by being open
 public final class FlatGradients implements AutoCloseable {
@@ -31,15 +27,15 @@ public final class FlatGradients implements AutoCloseable {
     /** Elements: as many as the widest vector register has, of the smallest type of a state. */
     private static final long UNIT = 16;
 
-    private final Tensor flat; // [elements of all weights]
-    private final Tensor own; // of the flat tensor: this rank's parts
-    private final List<List<ShardRange>> parts; // by weight, of each rank
-    private final List<List<Tensor>> pieces = new ArrayList<>(); // of the flat tensor, as the parts
-    private final List<Tensor> views = new ArrayList<>(); // of this rank's pieces
-    private final @Nullable TensorVector[] weights; // as the parts, from step to step
-    private final long[] memory; // where each was
+    private final List<Cut> cuts; // of each weight over the ranks
     private final long[] shares; // elements of each rank
     private final int rank;
+    private final Tensor flat; // [elements of all weights]
+    private final Tensor own; // of the flat tensor: this rank's range
+    private final List<Tensor> views = new ArrayList<>(); // of the flat tensor, as the weights
+    private final List<Tensor> parts = new ArrayList<>(); // of the views: what is this rank's
+    private List<Long> memory = List.of(); // where the weights were when the copies were listed
+    private final List<FusedOperator.Lists> copies = new ArrayList<>(); // from weights, and to them
 
     /**
      * Makes the memory.
@@ -54,33 +50,27 @@ public final class FlatGradients implements AutoCloseable {
 
     private FlatGradients(List<NDArray> weights, int ranks, int rank, boolean over) {
         this.rank = rank;
-        this.weights = new TensorVector[weights.size()];
-        memory = new long[weights.size()];
-        parts = weights.stream().map(each -> ranges(each, ranks)).toList();
+        cuts = cut(weights.stream().map(NDArray::size).toList(), ranks);
         shares = new long[ranks];
-        parts.forEach(each -> Arrays.setAll(shares, i -> shares[i] + each.get(i).length()));
+        Arrays.setAll(shares, i -> cuts.stream().mapToLong(cut -> cut.getShardLength(i)).sum());
         try (TorchScope scope = TorchScope.withoutGraph()) {
             Tensor first = TensorView.of(weights.get(0)).tensor();
             flat =
                     over
                             ? first.detach().view(-1).retainReference()
                             : WeightUpdate.zeros(first.options(), Arrays.stream(shares).sum());
-            weights.forEach(each -> pieces.add(new ArrayList<>()));
+            own =
+                    flat.narrow(0, Arrays.stream(shares, 0, rank).sum(), shares[rank])
+                            .retainReference();
             long start = 0;
-            for (int i = 0; i < ranks; i++) {
-                for (int k = 0; k < weights.size(); k++) {
-                    long count = parts.get(k).get(i).length();
-                    pieces.get(k).add(flat.narrow(0, start, count).retainReference());
-                    start += count;
-                }
-            }
-            start = Arrays.stream(shares, 0, rank).sum();
-            own = flat.narrow(0, start, shares[rank]).retainReference();
             for (int k = 0; k < weights.size(); k++) {
                 NDArray weight = weights.get(k);
-                Tensor piece = pieces.get(k).get(rank);
-                Tensor view = ranks == 1 ? piece.view(weight.getShape().getShape()) : piece;
-                views.add(view.retainReference());
+                Tensor elements = flat.narrow(0, start, weight.size());
+                views.add(elements.view(weight.getShape().getShape()).retainReference());
+                if (ranks > 1) {
+                    parts.add(part(elements, cuts.get(k).getRange(rank)).retainReference());
+                }
+                start += weight.size();
             }
         }
     }
@@ -98,33 +88,42 @@ public final class FlatGradients implements AutoCloseable {
     }
 
     /**
-     * Cuts the elements of a weight over the ranks that share its update out. How an operation
-     * rounds an element depends on whether it lies in a vector register or in what is left at the
-     * end: at these borders it is as in the update of the whole.
+     * Cuts weights that lie one after another over the ranks that share their update out, each of
+     * which gets as many elements. How an operation rounds an element depends on whether it lies in
+     * a vector register or in what is left at the end: at the borders it is as in the update of the
+     * whole weight.
      *
-     * @param elements the number of elements
+     * @param elements the number of elements of each weight
      * @param ranks the number of ranks
-     * @return the ranges, one after another, some empty if there are few elements
+     * @return of each weight the ranges of the ranks, one after another, many of them empty
      */
-    public static Cut cut(long elements, int ranks) {
-        long units = (elements + UNIT - 1) / UNIT;
-        long[] lengths = new long[ranks];
-        for (int i = 0; i < ranks; i++) {
-            ShardRange range = ShardRange.balanced(units, i, ranks);
-            lengths[i] =
-                    Math.min(elements, range.end() * UNIT)
-                            - Math.min(elements, range.start() * UNIT);
+    public static List<Cut> cut(List<Long> elements, int ranks) {
+        long all = elements.stream().mapToLong(each -> each).sum();
+        List<Cut> cuts = new ArrayList<>();
+        long start = 0;
+        for (long count : elements) {
+            long[] lengths = new long[ranks];
+            long end = 0;
+            for (int i = 0; i < ranks; i++) {
+                long units = Math.max(0, all * (i + 1) / ranks - start + UNIT - 1) / UNIT;
+                lengths[i] = Math.min(count, units * UNIT) - end;
+                end += lengths[i];
+            }
+            cuts.add(Cut.ofLengths(lengths));
+            start += count;
         }
-        return Cut.ofLengths(lengths);
+        return cuts;
     }
 
-    private static List<ShardRange> ranges(NDArray weight, int ranks) {
-        Cut cut = cut(weight.size(), ranks);
-        List<ShardRange> ranges = new ArrayList<>();
-        for (int i = 0; i < ranks; i++) {
-            ranges.add(cut.getRange(i));
+    private static Tensor part(Tensor array, ShardRange range) {
+        return array.view(-1).narrow(0, range.start(), range.length());
+    }
+
+    private static void add(FusedOperator.Lists copies, Tensor to, Tensor from) {
+        if (to.numel() > 0) {
+            copies.add(0, to);
+            copies.add(1, from);
         }
-        return ranges;
     }
 
     /**
@@ -133,21 +132,18 @@ public final class FlatGradients implements AutoCloseable {
      * @param gradients those of all weights, in their shapes, or {@code null} for one that is zero
      */
     public void set(List<@Nullable TensorView> gradients) {
-        for (int k = 0; k < gradients.size(); k++) {
-            if (gradients.get(k) == null) {
-                pieces.get(k).forEach(Tensor::zero_);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            FusedOperator.Lists pairs = FusedOperator.copies();
+            for (int k = 0; k < views.size(); k++) {
+                TensorView gradient = gradients.get(k);
+                if (gradient == null) {
+                    views.get(k).zero_();
+                } else {
+                    add(pairs, views.get(k), gradient.tensor());
+                }
             }
+            FusedOperator.copy(pairs);
         }
-        copy(k -> gradients.get(k) == null ? null : parts(k, gradients.get(k)), i -> true, true);
-    }
-
-    /**
-     * Copies this rank's parts of weights to their places.
-     *
-     * @param weights all weights
-     */
-    public void setOwn(List<NDArray> weights) {
-        copy(k -> kept(k, weights.get(k)), i -> i == rank, true);
     }
 
     /**
@@ -156,56 +152,52 @@ public final class FlatGradients implements AutoCloseable {
      * @param gradients those of all weights, in their shapes
      */
     public void copyTo(List<NDArray> gradients) {
-        copy(k -> parts(k, TensorView.of(gradients.get(k))), i -> true, false);
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            FusedOperator.Lists pairs = FusedOperator.copies();
+            for (int k = 0; k < views.size(); k++) {
+                add(pairs, TensorView.of(gradients.get(k)).tensor(), views.get(k));
+            }
+            FusedOperator.copy(pairs);
+        }
     }
 
     /**
-     * Copies other ranks' parts of weights into them.
+     * Copies this rank's parts of weights to their places.
      *
      * @param weights all weights, contiguous
      */
-    public void copyOthersTo(List<NDArray> weights) {
-        copy(k -> kept(k, weights.get(k)), i -> i != rank, false);
-    }
-
-    /** Returns an array as it is laid out here: as it is, or cut into the parts of the ranks. */
-    private TensorVector parts(int place, TensorView array) {
-        if (shares.length == 1) {
-            return new TensorVector(array.tensor());
-        }
-        long[] lengths = parts.get(place).stream().mapToLong(ShardRange::length).toArray();
-        return array.tensor().reshape(-1).split_with_sizes(lengths, 0);
-    }
-
-    /** Returns the same of a weight, which is cut again only if it has moved. */
-    private TensorVector kept(int place, NDArray weight) {
-        TensorView view = TensorView.of(weight);
-        TensorVector before = weights[place];
-        if (before == null || memory[place] != view.address()) {
-            if (before != null) {
-                before.close();
-            }
-            before = parts(place, view).retainReference();
-            weights[place] = before;
-            memory[place] = view.address();
-        }
-        return before;
-    }
-
-    private void copy(IntFunction<@Nullable TensorVector> arrays, IntPredicate copied, boolean in) {
+    public void setOwn(List<NDArray> weights) {
+        List<Long> now = weights.stream().map(each -> TensorView.of(each).address()).toList();
         try (TorchScope scope = TorchScope.withoutGraph()) {
-            List<Tensor[]> pairs = new ArrayList<>();
-            for (int k = 0; k < views.size(); k++) {
-                TensorVector array = arrays.apply(k);
-                for (int i = 0; array != null && i < shares.length; i++) {
-                    if (parts.get(k).get(i).length() > 0 && copied.test(i)) {
-                        Tensor here = shares.length == 1 ? views.get(k) : pieces.get(k).get(i);
-                        Tensor there = array.get(i);
-                        pairs.add(in ? new Tensor[] {here, there} : new Tensor[] {there, here});
-                    }
-                }
+            if (!memory.equals(now)) {
+                memory = now;
+                list(weights);
             }
-            FusedOperator.copy(pairs);
+            FusedOperator.copy(copies.get(0));
+        }
+    }
+
+    /** Copies other ranks' parts into the weights that {@link #setOwn} had. */
+    public void copyOthers() {
+        try (TorchScope scope = TorchScope.withoutGraph()) {
+            FusedOperator.copy(copies.get(1));
+        }
+    }
+
+    private void list(List<NDArray> weights) {
+        copies.forEach(FusedOperator.Lists::close);
+        copies.clear();
+        copies.add(FusedOperator.copies().keep());
+        copies.add(FusedOperator.copies().keep());
+        for (int k = 0; k < views.size(); k++) {
+            Tensor weight = TensorView.of(weights.get(k)).tensor();
+            ShardRange mine = cuts.get(k).getRange(rank);
+            add(copies.get(0), parts.get(k), part(weight, mine));
+            long after = weight.numel() - mine.end();
+            for (ShardRange other :
+                    List.of(new ShardRange(0, mine.start()), new ShardRange(mine.end(), after))) {
+                add(copies.get(1), part(weight, other), part(views.get(k), other));
+            }
         }
     }
 
@@ -216,17 +208,17 @@ public final class FlatGradients implements AutoCloseable {
      * @return a view in the weight's shape, or of a part [elements], which stays open
      */
     public TensorView get(int place) {
-        return TensorView.of(views.get(place));
+        return TensorView.of((shares.length == 1 ? views : parts).get(place));
     }
 
     /**
-     * Returns which elements of a weight are this rank's.
+     * Returns how the elements of a weight are cut over the ranks.
      *
      * @param place the number of the weight
-     * @return the range, or {@code null} if each rank has all
+     * @return the cut
      */
-    public @Nullable ShardRange getRange(int place) {
-        return shares.length == 1 ? null : parts.get(place).get(rank);
+    public Cut getCut(int place) {
+        return cuts.get(place);
     }
 
     /**
@@ -239,7 +231,7 @@ public final class FlatGradients implements AutoCloseable {
     }
 
     /**
-     * Returns this rank's parts of all gradients.
+     * Returns this rank's range of all gradients.
      *
      * @return a view, [elements]
      */
@@ -260,14 +252,8 @@ public final class FlatGradients implements AutoCloseable {
     @Override
     public void close() {
         views.forEach(Tensor::close);
-        views.clear();
-        pieces.forEach(each -> each.forEach(Tensor::close));
-        pieces.clear();
-        for (TensorVector each : weights) {
-            if (each != null) {
-                each.close();
-            }
-        }
+        parts.forEach(Tensor::close);
+        copies.forEach(FusedOperator.Lists::close);
         own.close();
         flat.close();
     }

@@ -83,22 +83,15 @@ final class FusedOperator {
         }
     }
 
-    /**
-     * Copies tensors.
-     *
-     * @param pairs where each goes, and what, of the same shape
-     */
-    static void copy(List<Tensor[]> pairs) {
-        if (pairs.isEmpty()) {
-            return;
-        }
-        try (PointerScope scope = new PointerScope()) {
-            Lists lists = new Lists(COPY);
-            for (Tensor[] pair : pairs) {
-                lists.add(0, pair[0]);
-                lists.add(1, pair[1]);
-            }
-            COPY.call(0, List.of(), lists);
+    /** Makes empty lists of copies: where each goes (0), and what (1), of the same shape. */
+    static Lists copies() {
+        return new Lists(COPY);
+    }
+
+    /** Copies tensors. */
+    static void copy(Lists copies) {
+        if (!copies.lists[0].empty()) {
+            COPY.call(0, List.of(), copies);
         }
     }
 

@@ -148,7 +148,8 @@ public class ListedUpdatesTest {
                         updates.add(rule.apply(settings));
                     }
                     updates.get(part).begin(0.1f / step, step);
-                    ShardRange range = FlatGradients.cut(weight.size(), parts).getRange(part);
+                    ShardRange range =
+                            FlatGradients.cut(List.of(weight.size()), parts).get(0).getRange(part);
                     NDArray own =
                             gradient.flatten().get("{}:{}", range.start(), range.end()).duplicate();
                     all.add(
