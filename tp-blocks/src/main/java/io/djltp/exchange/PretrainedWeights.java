@@ -74,9 +74,9 @@ public final class PretrainedWeights implements Closeable {
      *
      * @param model the model, which no trainer is training
      * @param inputs the shapes of its inputs, by which it finds those of its parameters
-     * @throws MalformedModelException if names or shapes do not fit, with all of them, or a {@code
-     *     config.json} beside the files scales rotary positions and the model does not, or does it
-     *     otherwise; the model is then as it was
+     * @throws MalformedModelException if names or shapes do not fit, with the first ten, or a
+     *     {@code config.json} beside the files scales rotary positions and the model does not, or
+     *     does it otherwise; the model is then as it was
      * @throws IOException if a file cannot be read
      * @throws IllegalStateException if the model has no block, a {@code ParallelTrainer} is
      *     training it, or these weights are closed
@@ -122,7 +122,7 @@ public final class PretrainedWeights implements Closeable {
      *
      * @param model the model, which no trainer is training
      * @param inputs the shapes of its inputs
-     * @throws MalformedModelException if names or shapes do not fit, with all of them
+     * @throws MalformedModelException if names or shapes do not fit, with the first ten
      * @throws IOException if a file cannot be read
      * @throws IllegalStateException if the model has no block, or a {@code ParallelTrainer} is
      *     training it

@@ -47,7 +47,7 @@ final class WeightAssignment {
 
     private static final Logger logger = LoggerFactory.getLogger(WeightAssignment.class);
 
-    private static final int LISTED = 50; // problems in the message
+    private static final int LISTED = 10; // problems in the message
     private static final Set<String> FLOATING = Set.of("F32", "F16", "BF16", "F64");
 
     private final WeightFiles files;
@@ -55,6 +55,7 @@ final class WeightAssignment {
     private final Map<String, Target> tree;
     private final Map<Parameter, TensorSource> sources = new IdentityHashMap<>();
     private final Map<String, String> readFor = new HashMap<>(); // tensor to parameter
+    private final Map<String, String> refusedTypes = new HashMap<>(); // data type to a tensor of it
     private final Set<String> used = new HashSet<>();
     private final Set<String> problems = new LinkedHashSet<>(); // each once
 
@@ -79,7 +80,8 @@ final class WeightAssignment {
      * @param kept the parameters, by path, that are not read
      * @param leaving the tensors that need no parameter, beside those that the mapping ignores
      * @return the source of each parameter that has one
-     * @throws MalformedModelException with all that is missing, superfluous or of another shape
+     * @throws MalformedModelException with the first of what is missing, superfluous or of another
+     *     shape
      * @throws IOException if a file cannot be read
      */
     Map<Parameter, TensorSource> find(List<NamePattern> kept, List<NamePattern> leaving)
@@ -251,10 +253,9 @@ final class WeightAssignment {
         for (String name : match.tensors()) {
             String type = tensor(name).type();
             if (trained && !FLOATING.contains(type)) {
-                return ("tensor %s has the data type %s, and a parameter that is trained is of"
-                                + " floating point numbers: freeze the parameter, or store F32,"
-                                + " F16, BF16 or F64")
-                        .formatted(name, type);
+                return ("tensor %s has the data type %s, and a parameter that is trained is F32,"
+                                + " F16, BF16 or F64: freeze the parameter, or store one of these")
+                        .formatted(refusedTypes.computeIfAbsent(type, each -> name), type);
             }
             String noted = files.note(name);
             if (noted != null && !noted.equals(built)) {

@@ -93,13 +93,9 @@ final class WeightFiles implements Closeable {
                 checkScaling(file, name, config, layers);
             }
         }
-        boolean optional = // Qwen uses it only with use_sliding_window
-                config.get("model_type") instanceof JsonPrimitive type
-                        && type.getAsString().startsWith("qwen");
         boolean unused =
                 config.get("use_sliding_window") instanceof JsonPrimitive used
-                        ? !used.getAsBoolean()
-                        : optional;
+                        && !used.getAsBoolean();
         boolean known = layers.stream().anyMatch(layer -> layer.getWindow() > 0);
         if (config.get("sliding_window") instanceof JsonPrimitive window && !unused && !known) {
             logger.warn(

@@ -201,11 +201,6 @@ final class FinetuneOptions extends JobOptions {
         }
         checkFile("--data", data);
         checkFile("--eval", evaluation);
-        if (!Files.isDirectory(folder)) {
-            throw new BadInputException(
-                    "There is no folder %s: name one with config.json and model.safetensors",
-                    folder);
-        }
     }
 
     private static void notNegative(String option, double value) {

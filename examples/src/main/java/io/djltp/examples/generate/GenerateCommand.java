@@ -354,7 +354,7 @@ public final class GenerateCommand implements Callable<Integer> {
             if (penalty != null) {
                 builder.optRepetitionPenalty(penalty);
             }
-            return builder.optStopStrings(stops).build();
+            return stops.isEmpty() ? builder.build() : builder.optStopStrings(stops).build();
         }
     }
 }

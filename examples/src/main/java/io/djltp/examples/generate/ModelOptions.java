@@ -23,7 +23,6 @@ import picocli.CommandLine.Parameters;
 import picocli.CommandLine.TypeConversionException;
 
 import java.io.IOException;
-import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Arrays;
 import java.util.Locale;
@@ -81,11 +80,6 @@ final class ModelOptions {
         positive("--tp", tp);
         positive("--threads", threads);
         positive("--length", length);
-        if (!Files.isDirectory(folder)) {
-            throw new BadInputException(
-                    "There is no folder %s: name one with config.json and model.safetensors",
-                    folder);
-        }
     }
 
     LanguageModel open() {

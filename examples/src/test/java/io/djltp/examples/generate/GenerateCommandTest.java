@@ -1,5 +1,6 @@
 package io.djltp.examples.generate;
 
+import com.google.gson.Gson;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 
@@ -68,6 +69,23 @@ public class GenerateCommandTest {
                 tokens = own;
             }
         }
+    }
+
+    /** The stop strings of the model end a text, unless others are given. */
+    @Test(timeOut = 120_000)
+    public void endsAtTheStopStringsOfTheModel() throws IOException {
+        String how = "-p The --temperature 0 --tokens 20";
+        String text = run(how).get("text").getAsString();
+        Path own = copy("stops");
+        String stops = new Gson().toJson(Map.of("stop_strings", List.of(text.substring(2, 4))));
+        Files.writeString(own.resolve("generation_config.json"), stops);
+        Path json = folder.resolve("run.json");
+        String command = "generate " + own + " " + how + " --json " + json;
+        TpRun.line(command).assertPrints(0);
+        String cut = TpRun.json(json).get("text").getAsString();
+        Assert.assertEquals(cut, text.substring(0, text.indexOf(text.substring(2, 4))));
+        TpRun.line(command + " --stop not/there").assertPrints(0);
+        Assert.assertEquals(TpRun.json(json).get("text").getAsString(), text);
     }
 
     /** With ids, and weights of each type. */

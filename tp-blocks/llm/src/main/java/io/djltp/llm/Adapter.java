@@ -51,13 +51,16 @@ final class Adapter implements Closeable {
 
     private final LoraConfig config;
     private final List<String> modules; // by Hugging Face's names
+    private final String prefix; // before them, where a model has a head
     private final NameMapping mapping;
     private final @Nullable PretrainedWeights weights; // or null: new ones
     private final @Nullable SafetensorsFolder files;
 
-    private Adapter(LoraConfig config, @Nullable Path folder, Block network, NameMapping base)
+    private Adapter(LoraConfig config, @Nullable Path folder, Block network, ModelFamily family)
             throws IOException {
         this.config = config;
+        prefix = family.prefix();
+        NameMapping base = family.mapping();
         Map<String, List<String>> layers = new LinkedHashMap<>(); // names by path
         Map<Parameter, List<String>> names = new HashMap<>(); // by weight
         Map<String, Parameter> paths = NameMapping.paths(network);
@@ -116,7 +119,7 @@ final class Adapter implements Closeable {
 
     /** Adds new adapters to the network of a model. */
     static Adapter of(LoraConfig config, Model model, ModelFamily family) throws IOException {
-        return new Adapter(config, null, model.getBlock(), family.mapping());
+        return new Adapter(config, null, model.getBlock(), family);
     }
 
     /** Adds the adapters of a folder to the network of a model. */
@@ -125,7 +128,7 @@ final class Adapter implements Closeable {
         ConfigFields fields = ConfigFields.read(folder.resolve(CONFIG));
         boolean transposed = family.is(ModelFamily.Trait.TRANSPOSED);
         try {
-            return new Adapter(fields.lora(transposed), folder, model.getBlock(), family.mapping());
+            return new Adapter(fields.lora(transposed), folder, model.getBlock(), family);
         } catch (IllegalArgumentException e) {
             throw fields.malformed("%s", e.getMessage());
         }
@@ -168,7 +171,7 @@ final class Adapter implements Closeable {
     NDArray merged(String name, NDArray part, boolean cutInputs, List<ShardRange> ranges)
             throws IOException {
         String module = withoutWeight(name);
-        module = module.startsWith("h.") ? "transformer." + module : module; // as PEFT names it
+        module = modules.contains(module) ? module : prefix + module; // as PEFT names it
         if (!name.endsWith(WEIGHT) || !modules.contains(module)) {
             return part;
         }

@@ -31,6 +31,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Pattern;
 import java.util.stream.IntStream;
+import java.util.stream.Stream;
 import java.util.stream.StreamSupport;
 
 /** The fields of a {@code config.json}, of which each is asked for by its name. */
@@ -89,8 +90,9 @@ final class ConfigFields {
                                     + " forced_eos_token_id: [], suppress_tokens: [],"
                                     + " begin_suppress_tokens: [], sequence_bias: {},"
                                     + " renormalize_logits: false, guidance_scale: 1, min_length: 0,"
-                                    + " min_new_tokens: 0, stop_strings: [],"
-                                    + " exponential_decay_length_penalty: []}",
+                                    + " min_new_tokens: 0, top_h: 1, token_healing: false,"
+                                    + " watermarking_config: {}, dola_layers: [], constraints: [],"
+                                    + " force_words_ids: [], exponential_decay_length_penalty: []}",
                             JsonObject.class);
 
     /** Fields of adapters that say nothing about what they compute. */
@@ -121,18 +123,13 @@ final class ConfigFields {
     static ConfigFields read(Path folder) throws IOException, MalformedModelException {
         Path file = Files.isDirectory(folder) ? folder.resolve("config.json") : folder;
         if (!Files.exists(file)) {
-            Path parent = file.toAbsolutePath().getParent();
-            boolean noFolder = parent != null && !Files.exists(parent);
             boolean adapter = file.endsWith("adapter_config.json");
             throw new FileNotFoundException(
-                    "There is no %s%s%s"
+                    "There is no %s: %s writes it beside %smodel.safetensors"
                             .formatted(
-                                    noFolder ? "folder with " : "",
                                     file.toAbsolutePath(),
-                                    adapter
-                                            ? ". PEFT writes it beside adapter_model.safetensors"
-                                            : ": a folder of Hugging Face has it beside model.safetensors."
-                                                    + " A GGUF file cannot be read"));
+                                    adapter ? "PEFT" : "Hugging Face",
+                                    adapter ? "adapter_" : ""));
         }
         return new ConfigFields(file, parse(file, JsonObject.class));
     }
@@ -140,6 +137,11 @@ final class ConfigFields {
     /** Reads a file, which must be an object or a list. */
     static <T extends JsonElement> T parse(Path file, Class<T> type)
             throws IOException, MalformedModelException {
+        if (!Files.exists(file)) {
+            throw new FileNotFoundException(
+                    "There is no %s, which the folder of the model needs: download all of its files"
+                            .formatted(file.toAbsolutePath()));
+        }
         try (Reader reader = Files.newBufferedReader(file)) {
             T json = new Gson().fromJson(reader, type);
             if (json != null) {
@@ -223,12 +225,8 @@ final class ConfigFields {
 
     /** Returns an id or several, or none. */
     List<Integer> ids(String name, int vocabulary) throws MalformedModelException {
-        JsonElement value = get(name);
         List<Integer> ids = new ArrayList<>();
-        if (value == null) {
-            return ids;
-        }
-        for (JsonElement each : value instanceof JsonArray array ? array : List.of(value)) {
+        for (JsonElement each : all(name)) {
             boolean number = each instanceof JsonPrimitive primitive && primitive.isNumber();
             double id = number ? each.getAsDouble() : -1;
             if (number && id == -1) {
@@ -237,11 +235,30 @@ final class ConfigFields {
             if (id < 0 || id >= vocabulary || id != (int) id) {
                 throw malformed(
                         "%s is %s, and the ids of the model are 0 to %d",
-                        name, value, vocabulary - 1);
+                        name, get(name), vocabulary - 1);
             }
             ids.add((int) id);
         }
         return List.copyOf(ids);
+    }
+
+    /** Returns a string or several, or none. */
+    List<String> strings(String name) throws MalformedModelException {
+        List<String> strings = new ArrayList<>();
+        for (JsonElement each : all(name)) {
+            if (!(each instanceof JsonPrimitive string && string.isString())) {
+                throw malformed("%s is %s, and must be strings", name, get(name));
+            }
+            strings.add(each.getAsString());
+        }
+        return strings;
+    }
+
+    private List<JsonElement> all(String name) {
+        JsonElement value = get(name);
+        return value instanceof JsonArray array
+                ? array.asList()
+                : Stream.ofNullable(value).toList();
     }
 
     /** Checks that nothing asks for another way to generate. */

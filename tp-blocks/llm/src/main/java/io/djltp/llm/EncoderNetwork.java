@@ -46,7 +46,7 @@ final class EncoderNetwork extends AbstractBlock {
             ignore pooler.dense.{path}
             """;
 
-    private static final String HEADS =
+    static final String HEADS =
             """
             ignore cls.{path}
             ignore classifier.{path}
@@ -69,13 +69,11 @@ final class EncoderNetwork extends AbstractBlock {
         layers = addChildBlock("encoder", new ParallelTransformer(all, null));
     }
 
-    /** Returns the names of the tensors: those of BertModel and others, or of a model around it. */
+    /** Returns the names of the tensors of BertModel and others. */
     static NameMapping mapping(ModelFamily family) {
-        boolean distil = family == ModelFamily.DISTILBERT;
-        NameMapping model =
-                distil ? family.table() : NameMapping.parse(ENCODER + NameMapping.bert());
-        String prefix = distil || family == ModelFamily.BERT ? family.toString() : "roberta";
-        return NameMapping.parse(HEADS + model + model.withPrefix(prefix + "."));
+        return family == ModelFamily.DISTILBERT
+                ? family.table()
+                : NameMapping.parse(ENCODER + NameMapping.bert());
     }
 
     private static Block layer(ModelConfig config) {

@@ -40,6 +40,7 @@ public final class GenerationOptions {
         fields.checkGeneration();
         Builder builder = builder().optStopTokens(ids);
         try {
+            builder.optStopStrings(fields.strings("stop_strings"));
             builder.optRepetitionPenalty((float) fields.number("repetition_penalty", 1));
             if (fields.has("max_new_tokens")) {
                 builder.optMaxTokens(fields.count("max_new_tokens", 1));

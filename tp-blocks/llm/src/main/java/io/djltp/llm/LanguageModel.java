@@ -16,6 +16,7 @@ import io.djltp.nn.LoraConfig;
 
 import org.jspecify.annotations.Nullable;
 
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.FileSystems;
@@ -81,6 +82,11 @@ public final class LanguageModel implements AutoCloseable {
 
     private LanguageModel(Builder builder) throws IOException, MalformedModelException {
         folder = builder.folder;
+        if (!Files.isDirectory(folder)) {
+            throw new FileNotFoundException(
+                    "There is no folder %s: name one with config.json and model.safetensors"
+                            .formatted(folder));
+        }
         config = ModelConfig.read(folder);
         GenerationOptions options = GenerationOptions.read(folder, config);
         mapping = config.family().mapping();
@@ -104,7 +110,7 @@ public final class LanguageModel implements AutoCloseable {
                 added = Adapter.of(builder.lora, created, config.family());
             }
             opened = (added == null ? files : files.optSkipParameters(Adapter.PARAMETERS)).build();
-            opened.bind(created, PROBE);
+            bind(opened, created, config);
             if (added != null) {
                 added.bind(created, PROBE);
             }
@@ -115,6 +121,20 @@ public final class LanguageModel implements AutoCloseable {
         model = created;
         weights = opened;
         adapter = added;
+    }
+
+    private static void bind(PretrainedWeights weights, Model model, ModelConfig config)
+            throws IOException, MalformedModelException {
+        try {
+            weights.bind(model, PROBE);
+        } catch (MalformedModelException e) {
+            throw new MalformedModelException(
+                    ("%s%nconfig.json is of a %s: it must be that of the weights. Weights of a"
+                                    + " decoder need its head, which AutoModelForCausalLM saves;"
+                                    + " quantized weights cannot be read")
+                            .formatted(e.getMessage(), config),
+                    e);
+        }
     }
 
     /** Returns the ids that end a text, and the one that the tokenizer's files name. */
@@ -246,7 +266,8 @@ public final class LanguageModel implements AutoCloseable {
     /**
      * Returns how the model is meant to generate: what {@code generation_config.json} says, by
      * default the likeliest token. A text ends at the {@code eos_token_id} of this file or of
-     * {@code config.json}, and at the {@code eos_token} of the tokenizer.
+     * {@code config.json}, at its {@code stop_strings}, and at the {@code eos_token} of the
+     * tokenizer.
      *
      * @return the options
      */

@@ -32,7 +32,7 @@ import java.util.Set;
  */
 enum ModelFamily {
     LLAMA("llama", "attention_bias: false, mlp_bias: false"),
-    MISTRAL("llama", "num_key_value_heads: 8, sliding_window: 4096, layer_types: null"),
+    MISTRAL("llama", "num_key_value_heads: 8, sliding_window: 4096"),
     QWEN2("llama", Fields.QWEN, Trait.INPUT_BIAS),
     QWEN3("llama", Fields.QWEN + ", head_dim: 128, attention_bias: false", Trait.HEAD_NORM),
     SMOLLM3(
@@ -42,7 +42,7 @@ enum ModelFamily {
                     + " use_sliding_window: false, sliding_window: null, layer_types: null"),
     PHI3(
             "phi3",
-            "rms_norm_eps: 1e-5, sliding_window: null, layer_types: null,"
+            "rms_norm_eps: 1e-5, sliding_window: null,"
                     + " original_max_position_embeddings: 4096, partial_rotary_factor: 1",
             Trait.FUSED),
     STARCODER2("starcoder2", Fields.STARCODER2, Trait.CLASSIC),
@@ -70,6 +70,9 @@ enum ModelFamily {
         /** Tokens see those after them, and there is no head. */
         ENCODER
     }
+
+    /** Where the head is the embedding, a file has no tensor of it, or an equal one. */
+    private static final String HEAD = "lm_head.weight = lm_head.weight\n";
 
     /** Fields that families share, and long lists. */
     private static final class Fields {
@@ -166,12 +169,25 @@ enum ModelFamily {
         return names.getOrDefault(field, field);
     }
 
-    /** Returns which tensors of a folder are the parameters of the network. */
+    /** Returns which tensors of a folder, with a head or without, are the network's parameters. */
     NameMapping mapping() {
-        return is(Trait.ENCODER) ? EncoderNetwork.mapping(this) : table();
+        NameMapping model = is(Trait.ENCODER) ? EncoderNetwork.mapping(this) : table();
+        NameMapping headed = model.withPrefix(prefix());
+        return NameMapping.parse(
+                is(Trait.ENCODER) ? EncoderNetwork.HEADS + model + headed : HEAD + headed + model);
     }
 
-    /** Reads the table of names. */
+    /** Returns what stands before the names of tensors where a model has a head. */
+    String prefix() {
+        return switch (this) {
+            case BERT, DISTILBERT -> this + ".";
+            case ROBERTA, XLM_ROBERTA, CAMEMBERT -> "roberta.";
+            case GPT2 -> "transformer.";
+            default -> "model.";
+        };
+    }
+
+    /** Reads the table of names, without {@link #prefix}. */
     NameMapping table() {
         try (InputStream is = ModelFamily.class.getResourceAsStream(table)) {
             byte[] text = Objects.requireNonNull(is, table).readAllBytes();

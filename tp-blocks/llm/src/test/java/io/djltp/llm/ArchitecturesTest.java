@@ -172,6 +172,25 @@ public class ArchitecturesTest {
         }
     }
 
+    @DataProvider
+    public static Object[][] withoutHead() {
+        return new Object[][] {{"llama"}, {"qwen3"}, {"phi3 tied"}, {"starcoder2"}, {"gpt2"}};
+    }
+
+    /** The names of AutoModel, which has no head, are those of the same tensors. */
+    @Test(dataProvider = "withoutHead", timeOut = 60_000)
+    public void testNamesWithoutHead(String name) throws Exception {
+        Path own = folder.resolve(name + " alone");
+        RandomFolder.write(own, MODELS.get(name), 0);
+        Map<String, Shape> tensors = new LinkedHashMap<>();
+        RandomFolder.tensors(MODELS.get(name))
+                .forEach((each, shape) -> tensors.put(each.replaceFirst("\\w+\\.", ""), shape));
+        RandomFolder.write(own.resolve("model.safetensors"), tensors, name.hashCode());
+        try (LanguageModel model = LanguageModel.load(own)) {
+            check(name, "without head", logits(model.getModel(), ids, 2));
+        }
+    }
+
     @Test(timeOut = 60_000)
     public void testMoreRanksThanHeads() throws Exception {
         try (LanguageModel model = LanguageModel.load(folder.resolve("llama of 5 heads"))) {

@@ -18,6 +18,8 @@ import java.io.IOException;
 import java.io.RandomAccessFile;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
 
@@ -108,6 +110,8 @@ public class FolderBadInputTest extends TestFolder {
             {fields("'attn_logit_softcapping': 30"), malformed, "attn_logit_softcapping is 30"},
             {fields("'rope_scaling': {'type': 'su', 'factor': 2}"), malformed, "known are default"},
             {fields("'vocab_size': 54"), malformed, "embed_tokens.embedding (54, 20) is not"},
+            {fields("'hidden_size': 40"), malformed, "and 9 more\nconfig.json is of a llama of 2"},
+            {fields("'model_type': 'gpt2'"), malformed, "n_embd"},
             {fields("'num_hidden_layers': 1"), malformed, "layers.1.mlp.down_proj.weight"},
             {fields("'num_hidden_layers': 3"), malformed, "needs model.layers.2.self_attn"},
             {fields("'attention_bias': true"), malformed, "q_proj.bias, which is missing"},
@@ -137,7 +141,12 @@ public class FolderBadInputTest extends TestFolder {
             {cutAt(0.0), broken, "model.safetensors"},
             {cutAt(0.01), broken, "model.safetensors"},
             {without(WEIGHTS), broken, "neither model.safetensors"},
-            {without("config.json"), FileNotFoundException.class, "There is no"},
+            {without("config.json"), FileNotFoundException.class, "/config.json: Hugging Face"},
+            {
+                (Change) folder -> Files.move(folder, folder.resolveSibling("other")),
+                FileNotFoundException.class,
+                "There is no folder "
+            },
             {
                 shards(
                         "{'weight_map': {'lm_head.weight': 'model-00001-of-00002.safetensors', '"
@@ -158,6 +167,12 @@ public class FolderBadInputTest extends TestFolder {
             {file(tokens, "{'model': {'vocab': {}}}"), malformed, "tokenizer.json is no tokenizer"},
             {file(tokens, "{'version': '1.0'}"), malformed, "no object model"},
             {file(generation, "{'num_beams': 4}"), malformed, "num_beams is 4, which is not"},
+            {file(generation, "{'top_h': 0.4}"), malformed, "top_h is 0.4, which is not"},
+            {file(generation, "{'dola_layers': 'low'}"), malformed, "dola_layers is \"low\""},
+            {file(generation, "{'force_words_ids': [[1]]}"), malformed, "force_words_ids is"},
+            {file(generation, "{'constraints': [1]}"), malformed, "constraints is [1]"},
+            {file(generation, "{'watermarking_config': {'bias': 2}}"), malformed, "watermarking"},
+            {file(generation, "{'stop_strings': [1]}"), malformed, "must be strings"},
             {file(generation, "{'eos_token_id': [2, 53]}"), malformed, "are 0 to 52"},
             {
                 file(generation, "{'do_sample': true, 'top_p': 1.5}"),
@@ -179,12 +194,29 @@ public class FolderBadInputTest extends TestFolder {
         }
     }
 
+    /** Weights that are all of another data type are one line. */
+    @Test(timeOut = 60_000)
+    public void testDataTypeIsNamedOnce() throws Exception {
+        Map<String, DataType> types = new HashMap<>();
+        RandomFolder.tensors(config()).keySet().forEach(name -> types.put(name, DataType.INT8));
+        RandomFolder.write(folder.resolve(WEIGHTS), RandomFolder.tensors(config()), types, 1);
+        String message =
+                Assert.expectThrows(MalformedModelException.class, () -> LanguageModel.load(folder))
+                        .getMessage();
+        Assert.assertEquals(message.split("has the data type I8").length, 2, message);
+        Assert.assertEquals(message.lines().count(), 3, message);
+    }
+
     @Test(timeOut = 60_000)
     public void testUnchangedIsLoaded() throws Exception {
         file("tokenizer.json", TOKENIZER.formatted(1, 52)).apply(folder);
-        file("generation_config.json", "{'eos_token_id': [2, 52], 'do_sample': true, 'top_k': 7}")
+        file(
+                        "generation_config.json",
+                        "{'eos_token_id': [2, 52], 'do_sample': true, 'top_k': 7,"
+                                + " 'stop_strings': 'a'}")
                 .apply(folder);
         try (LanguageModel model = LanguageModel.load(folder)) {
+            Assert.assertEquals(model.getGenerationOptions().getStopStrings(), List.of("a"));
             Assert.assertEquals(model.getGenerationOptions().getStopTokens().size(), 2);
             Assert.assertEquals(model.getGenerationOptions().getTopK(), 7);
             long[] ids = model.getTokenizer().encode("zebra", false, false).getIds();

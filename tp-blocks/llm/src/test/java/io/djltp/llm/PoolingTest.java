@@ -16,6 +16,7 @@ import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -172,6 +173,15 @@ public class PoolingTest {
             {SETTINGS, prompts.formatted("other"), "none of the prompts"},
             {SETTINGS, prompts.formatted("query"), "default prompt 'Find: '"},
         };
+    }
+
+    @Test
+    public void testFileIsMissing() throws Exception {
+        Files.delete(folder.resolve(CONFIG));
+        Refusals.expect(
+                FileNotFoundException.class,
+                () -> Pooling.read(folder, 16),
+                CONFIG + ", which the folder of the model needs");
     }
 
     @Test(dataProvider = "wrong")

@@ -207,8 +207,10 @@ final class TextRequest {
         }
         long random = ThreadLocalRandom.current().nextLong();
         builder.optSeed(fields.integer("seed", Long.MIN_VALUE, Long.MAX_VALUE, random));
-        List<String> stops = fields.strings("stop", MAX_STOPS);
-        checked("stop", () -> builder.optStopStrings(stops));
+        if (fields.has("stop")) {
+            List<String> stops = fields.strings("stop", MAX_STOPS);
+            checked("stop", () -> builder.optStopStrings(stops));
+        }
         List<Integer> stopTokens = new ArrayList<>();
         if (!fields.is("ignore_eos")) {
             stopTokens.addAll(generator.getDefaults().getStopTokens());

@@ -3,6 +3,7 @@ package io.djltp.llm.serve;
 import ai.djl.MalformedModelException;
 import ai.djl.util.Utils;
 
+import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
@@ -116,6 +117,27 @@ public class ModelServerTest {
         Assert.assertEquals(usage, whole.get("usage"));
         int prompts = expected.getPromptIds(0).length + expected.getPromptIds(2).length;
         Assert.assertEquals(usage.get("prompt_tokens").getAsInt(), prompts);
+    }
+
+    /** The stop strings of the model's folder end a text, unless a request has its own. */
+    @Test(timeOut = 60_000)
+    public void endsAtTheStopStringsOfTheModel() throws Exception {
+        String request = "{'prompt': 'hello', 'max_tokens': 20, 'temperature': 0%s}";
+        String text = text(served, request.formatted(""));
+        Path folder = ServedModel.write(2, 20, 600);
+        String stops = new Gson().toJson(Map.of("stop_strings", text.substring(3, 5)));
+        Files.writeString(folder.resolve("generation_config.json"), stops);
+        try (ServedModel other = ServedModel.start(folder, 2, 4, builder -> {})) {
+            String cut = text.substring(0, text.indexOf(text.substring(3, 5)));
+            Assert.assertEquals(text(other, request.formatted("")), cut);
+            Assert.assertEquals(text(other, request.formatted(", 'stop': 'not there'")), text);
+        }
+    }
+
+    private static String text(ServedModel served, String request) throws Exception {
+        JsonObject answer = served.ask(COMPLETIONS, request);
+        JsonObject choice = answer.getAsJsonArray("choices").get(0).getAsJsonObject();
+        return choice.get("text").getAsString();
     }
 
     /** A prompt is a string or ids, alone or in a list. */
