@@ -1,6 +1,7 @@
 package io.djltp.examples;
 
 import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.ParameterTracker;
 import ai.djl.training.tracker.Tracker;
 
 import io.djltp.optimizer.RowwiseAdagrad;
@@ -42,19 +43,23 @@ public enum OptimizerName {
      * @return the optimizer
      */
     public Optimizer create(float learningRate) {
-        Tracker rate = Tracker.fixed(learningRate);
-        switch (this) {
-            case ADAGRAD:
-                return RowwiseAdagrad.builder().optLearningRateTracker(rate).build();
-            case SGD:
-                return Optimizer.sgd().setLearningRateTracker(rate).build();
-            case MOMENTUM:
-                return Optimizer.sgd().setLearningRateTracker(rate).optMomentum(0.9f).build();
-            case ADAM:
-                return Optimizer.adam().optLearningRateTracker(rate).build();
-            default:
-                return Optimizer.adamW().optLearningRateTracker(rate).build();
-        }
+        return create(Tracker.fixed(learningRate));
+    }
+
+    /**
+     * Creates the optimizer.
+     *
+     * @param rate the learning rate of each parameter
+     * @return the optimizer
+     */
+    public Optimizer create(ParameterTracker rate) {
+        return switch (this) {
+            case ADAGRAD -> RowwiseAdagrad.builder().optLearningRateTracker(rate).build();
+            case SGD -> Optimizer.sgd().setLearningRateTracker(rate).build();
+            case MOMENTUM -> Optimizer.sgd().setLearningRateTracker(rate).optMomentum(0.9f).build();
+            case ADAM -> Optimizer.adam().optLearningRateTracker(rate).build();
+            case ADAMW -> Optimizer.adamW().optLearningRateTracker(rate).build();
+        };
     }
 
     /** {@inheritDoc} */

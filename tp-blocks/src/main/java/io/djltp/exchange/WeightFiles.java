@@ -96,6 +96,8 @@ final class WeightFiles implements Closeable {
         boolean unused =
                 config.get("use_sliding_window") instanceof JsonPrimitive used
                         && !used.getAsBoolean();
+        int longest = count(config, "max_position_embeddings");
+        unused |= longest > 0 && longest <= count(config, "sliding_window");
         boolean known = layers.stream().anyMatch(layer -> layer.getWindow() > 0);
         if (config.get("sliding_window") instanceof JsonPrimitive window && !unused && !known) {
             logger.warn(

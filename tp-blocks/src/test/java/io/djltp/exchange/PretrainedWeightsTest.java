@@ -548,6 +548,7 @@ public class PretrainedWeightsTest extends TestFolder {
             {"[]", null},
             {"no JSON {", null},
             {"{\"sliding_window\": 4096, \"use_sliding_window\": false}", null},
+            {"{\"sliding_window\": 4096, \"max_position_embeddings\": 4096}", null},
             {"{\"sliding_window\": 4096}", "sliding_window 4096"},
         };
     }

@@ -17,7 +17,7 @@ import java.util.concurrent.Callable;
 /** Writes a trained classifier as the files of others. */
 @Command(
         name = "export",
-        description = "Writes the trained model of ./tp train as an ONNX file.",
+        description = "Writes the trained model of ./tp train, without --body, as an ONNX file.",
         mixinStandardHelpOptions = true)
 public final class ExportCommand implements Callable<Integer> {
 

@@ -168,12 +168,6 @@ public final class EmbedCommand implements Callable<Integer> {
         }
 
         private List<String> readTexts() {
-            for (int i = 0; i < arguments.size(); i++) {
-                if (arguments.get(i).isBlank()) {
-                    throw new BadInputException(
-                            "Text %d is empty: there is nothing to embed. Leave it out", i + 1);
-                }
-            }
             List<String> all = new ArrayList<>(arguments);
             if (file != null) {
                 all.addAll(lines(file));

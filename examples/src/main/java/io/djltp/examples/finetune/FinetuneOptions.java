@@ -219,28 +219,7 @@ final class FinetuneOptions extends JobOptions {
     /** {@inheritDoc} */
     @Override
     protected void checkOut() {
-        for (String name :
-                List.of(
-                        "model.safetensors",
-                        "model.safetensors.index.json",
-                        "adapter_model.safetensors")) {
-            if (Files.exists(save.resolve(name))) {
-                throw new BadInputException(
-                        "--save %s has weights, %s: choose another folder", save, name);
-            }
-        }
-        if (Files.exists(save) && !Files.isDirectory(save)) {
-            throw new BadInputException(
-                    "--save %s is a file: name a folder, which may be new", save);
-        }
-        Path there = save.toAbsolutePath();
-        while (!Files.exists(there) && there.getParent() != null) {
-            there = there.getParent();
-        }
-        if (!Files.isDirectory(there) || !Files.isWritable(there)) {
-            throw new BadInputException(
-                    "--save %s cannot be made in %s: name another folder", save, there);
-        }
+        checkSave(save);
     }
 
     /** {@inheritDoc} */

@@ -104,6 +104,12 @@ final class LmOptions extends JobOptions {
 
     /** {@inheritDoc} */
     @Override
+    protected void checkOut() {
+        checkSave(save);
+    }
+
+    /** {@inheritDoc} */
+    @Override
     protected @Nullable Path out() {
         return out;
     }

@@ -23,12 +23,11 @@ final class SavedLm {
 
     private SavedLm() {}
 
-    /** Writes weights, configuration and tokenizer; what was there is replaced. */
+    /** Writes weights, configuration and tokenizer. */
     static void write(Block network, LmSizes sizes, TokenText text, Path folder)
             throws IOException {
         WeightExport.builder()
                 .setMapping(NameMapping.llama(sizes.heads, sizes.keyValueHeads()))
-                .optOverwrite(true)
                 .build()
                 .write(network, folder);
         JsonObject config = LmNetwork.config(sizes, text.vocabulary());

@@ -5,6 +5,7 @@ import static io.djltp.examples.train.DeviceOptions.positive;
 import ai.djl.Device;
 import ai.djl.nn.Block;
 import ai.djl.training.optimizer.Optimizer;
+import ai.djl.training.tracker.Tracker;
 
 import io.djltp.classes.ClassData;
 import io.djltp.classes.ClassModel;
@@ -434,9 +435,11 @@ final class TrainOptions extends JobOptions {
     /** Returns the optimizer, of which row-wise Adagrad has rates that fall with the run. */
     Optimizer optimizer(Block head, DoubleSupplier done) {
         float rate = Objects.requireNonNull(learningRate); // since the check
-        return optimizer == OptimizerName.ADAGRAD
-                ? HeadRates.optimizer(head, rate, batch, bodyShare, done)
-                : optimizer.create(rate);
+        if (optimizer == OptimizerName.ADAGRAD) {
+            return HeadRates.optimizer(head, rate, batch, bodyShare, done);
+        }
+        return optimizer.create(
+                body == null ? Tracker.fixed(rate) : HeadRates.rates(head, rate, bodyShare));
     }
 
     /** Returns the limit of time in minutes; a run with a number of steps has none of its own. */

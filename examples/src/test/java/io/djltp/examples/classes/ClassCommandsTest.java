@@ -533,6 +533,20 @@ public class ClassCommandsTest {
         return new Object[][] {{""}, {" --freeze-body"}};
     }
 
+    /** Whatever the optimizer, an encoder has a thousandth of the learning rate. */
+    @Test(timeOut = 120_000)
+    public void anEncoderLearnsSlowly() throws Exception {
+        Path encoder = TestFolder.create();
+        RandomFolder.writeEncoder(encoder);
+        String line =
+                "train --data %s --body %s --batch 20 --optimizer adam --steps 4 --out "
+                        .formatted(folder.resolve("text"), encoder);
+        double[] frozen = TpRun.withJson(line + TestFolder.create() + " --freeze-body").losses();
+        double[] trained = TpRun.withJson(line + TestFolder.create()).losses();
+        Assert.assertNotEquals(trained, frozen);
+        Assert.assertEquals(trained, frozen, 1e-4); // of the whole rate, 1e-2
+    }
+
     /**
      * An encoder below the head is trained, resumed, judged, asked and served without its folder.
      */

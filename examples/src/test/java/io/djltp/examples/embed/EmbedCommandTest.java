@@ -7,6 +7,8 @@ import com.google.gson.JsonArray;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.examples.ForkedTp;
+import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
 import io.djltp.llm.Embedder;
 import io.djltp.llm.RandomFolder;
@@ -38,6 +40,7 @@ public class EmbedCommandTest {
                 TpRun.of(
                         "embed",
                         "The cat sits outside",
+                        "",
                         "--file",
                         folder.resolve("texts.txt").toString(),
                         "--tp",
@@ -46,9 +49,9 @@ public class EmbedCommandTest {
                         json.toString());
         run.assertPrints(0, "Cosine similarity", "3 ranks");
         JsonArray list = JsonParser.parseString(Files.readString(json)).getAsJsonArray();
-        assertEquals(list.size(), 3);
-        String[] texts = {"The cat sits outside", "A dog barks.", "Ein Hund bellt."};
-        for (int i = 0; i < 3; i++) {
+        assertEquals(list.size(), 4);
+        String[] texts = {"The cat sits outside", "", "A dog barks.", "Ein Hund bellt."};
+        for (int i = 0; i < 4; i++) {
             JsonObject each = list.get(i).getAsJsonObject();
             assertEquals(each.get("text").getAsString(), texts[i]);
             assertEquals(each.get("vector").getAsJsonArray().size(), 384);
@@ -63,6 +66,25 @@ public class EmbedCommandTest {
         assertEquals(once.get("ranks").getAsInt(), 3);
         assertEquals(once.get("collectives_per_layer").getAsInt(), 2);
         assertTrue(once.get("seconds").getAsDouble() > 0);
+    }
+
+    /** Processes whose folders differ say so, before they compute. */
+    @Test(timeOut = 120_000)
+    public void processesHaveTheSameModel() throws Exception {
+        for (int i = 0; i < 2; i++) {
+            Path own = folder.resolve("model" + i);
+            RandomFolder.writeEncoder(own);
+            String config = Files.readString(own.resolve("config.json"));
+            String function = "{\"hidden_act\":" + (i == 0 ? "\"gelu\"," : "\"relu\",");
+            Files.writeString(own.resolve("config.json"), function + config.substring(1));
+        }
+        for (ForkedTp.Result result :
+                ForkedTp.job(
+                        JobVariables.ofAll(2),
+                        i -> "embed a --timeout 60 --model " + folder.resolve("model" + i))) {
+            assertEquals(result.status(), 2, result.toString());
+            assertTrue(result.err().contains("must open the same model"), result.toString());
+        }
     }
 
     @Test(timeOut = 120_000)

@@ -9,7 +9,6 @@ import io.djltp.internal.decode.RankThread;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.torch.TensorView;
-import io.djltp.job.Job;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 
@@ -19,7 +18,6 @@ import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.FloatBuffer;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Arrays;
@@ -67,16 +65,16 @@ final class Decoder implements AutoCloseable {
                 "The model has %s token ids, and generation knows up to %s",
                 config.getVocabularySize(),
                 MOST_IDS);
-        checkAgreed(
-                parallel.getJob(),
+        String settings =
                 "%s, %s, optLeader(%s), %s"
-                        .formatted(type, size, leader, adapter == null ? "no adapter" : "adapter"));
+                        .formatted(type, size, leader, adapter == null ? "no adapter" : "adapter");
         boolean several = parallel.getLocalRanks() > 1 || parallel.getThreadsPerRank() == 1;
         ranks =
                 new ModelRanks<>(
                         config,
                         folder,
                         parallel,
+                        settings,
                         (context, files, shared) -> {
                             if (several) {
                                 RankThread.computeAlone();
@@ -97,24 +95,6 @@ final class Decoder implements AutoCloseable {
         RankThread.giveBackMemory();
         pool = ranks.pool();
         isLed = leader && pool.isDistributed();
-    }
-
-    private static void checkAgreed(@Nullable Job job, String settings) {
-        if (job == null) {
-            return;
-        }
-        byte[][] all = job.exchange("generator", settings.getBytes(StandardCharsets.UTF_8));
-        String first = new String(all[0], StandardCharsets.UTF_8);
-        for (int i = 1; i < all.length; i++) {
-            String other = new String(all[i], StandardCharsets.UTF_8);
-            Errors.check(
-                    other.equals(first),
-                    "The processes must build the same generator, and %s has %s, and %s has %s",
-                    job.getMember(0),
-                    first,
-                    job.getMember(i),
-                    other);
-        }
     }
 
     ModelConfig config() {

@@ -66,6 +66,7 @@ public final class Embedder implements AutoCloseable {
                         config,
                         folder,
                         parallel,
+                        pooling.toString(),
                         (context, files, shared) ->
                                 new RankEncoder(config, files, context.getTensorGroup(), shared));
     }

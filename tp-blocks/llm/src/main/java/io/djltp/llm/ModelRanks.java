@@ -7,6 +7,7 @@ import io.djltp.internal.decode.SharedRows;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.safetensors.SafetensorsFolder;
+import io.djltp.job.Job;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 
@@ -14,8 +15,11 @@ import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.zip.CRC32;
 
 /**
  * The ranks of this process, on CPUs, and what each of them holds of a model that is cut over all
@@ -47,11 +51,19 @@ final class ModelRanks<T extends AutoCloseable> implements AutoCloseable {
     /**
      * Starts the ranks.
      *
+     * @param settings what else all processes must have alike
      * @throws IOException if the folder cannot be read
-     * @throws IllegalArgumentException if the model cannot be cut over these ranks
+     * @throws IllegalArgumentException if the model cannot be cut over these ranks, or processes
+     *     have different ones
      */
-    ModelRanks(ModelConfig config, Path folder, ParallelConfig parallel, Reader<T> reader)
+    ModelRanks(
+            ModelConfig config,
+            Path folder,
+            ParallelConfig parallel,
+            String settings,
+            Reader<T> reader)
             throws IOException {
+        checkAgreed(parallel.getJob(), config, folder, settings);
         Errors.check(
                 !parallel.getMesh().isCut(DeviceMesh.DATA),
                 "A model is cut over all ranks, and there are none for %s. Use"
@@ -85,6 +97,35 @@ final class ModelRanks<T extends AutoCloseable> implements AutoCloseable {
         }
         started.setInterruptible(false); // a step is short, and others may want the ranks
         pool = started;
+    }
+
+    private static void checkAgreed(
+            @Nullable Job job, ModelConfig config, Path folder, String settings)
+            throws IOException {
+        if (job == null) {
+            return;
+        }
+        CRC32 files = new CRC32();
+        for (String name : List.of("config.json", LanguageModel.TOKENIZER)) {
+            if (Files.exists(folder.resolve(name))) {
+                files.update(Files.readAllBytes(folder.resolve(name)));
+            }
+        }
+        String own =
+                "a %s, files with the checksum %08x, %s"
+                        .formatted(config, files.getValue(), settings);
+        byte[][] all = job.exchange("model", own.getBytes(StandardCharsets.UTF_8));
+        String first = new String(all[0], StandardCharsets.UTF_8);
+        for (int i = 1; i < all.length; i++) {
+            String other = new String(all[i], StandardCharsets.UTF_8);
+            Errors.check(
+                    other.equals(first),
+                    "The processes must open the same model, and %s has %s, and %s has %s",
+                    job.getMember(0),
+                    first,
+                    job.getMember(i),
+                    other);
+        }
     }
 
     RankPool pool() {

@@ -7,6 +7,8 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
@@ -22,6 +24,9 @@ import java.util.stream.Stream;
 /** The ids of a {@code tokenizer.json}. */
 final class TokenizerIds {
 
+    private static final Logger logger = LoggerFactory.getLogger(TokenizerIds.class);
+
+    private static final double LEAST_SHARE = 0.75; // the others are padding, or for later
     private static final int BYTES = 256;
     private static final int COMPOSED = 3; // the most bytes that NFC makes one of
 
@@ -60,6 +65,14 @@ final class TokenizerIds {
                                         + " config.json): the tokenizer is that of another model")
                                 .formatted(file, each.getKey(), each.getValue(), vocabulary));
             }
+        }
+        if (ids.size() < LEAST_SHARE * vocabulary) {
+            logger.warn(
+                    "{} has {} tokens, and the model {} ids: is the tokenizer that of another"
+                            + " model?",
+                    file,
+                    ids.size(),
+                    vocabulary);
         }
         return longest(json, model, added);
     }

@@ -6,6 +6,7 @@ import ai.djl.ndarray.types.Shape;
 
 import com.google.gson.JsonObject;
 
+import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
@@ -215,6 +216,9 @@ public class FolderBadInputTest extends TestFolder {
                         "{'eos_token_id': [2, 52], 'do_sample': true, 'top_k': 7,"
                                 + " 'stop_strings': 'a'}")
                 .apply(folder);
+        Refusals.assertContains(
+                Refusals.logged(() -> LanguageModel.load(folder).close()),
+                "has 3 tokens, and the model 53 ids");
         try (LanguageModel model = LanguageModel.load(folder)) {
             Assert.assertEquals(model.getGenerationOptions().getStopStrings(), List.of("a"));
             Assert.assertEquals(model.getGenerationOptions().getStopTokens().size(), 2);

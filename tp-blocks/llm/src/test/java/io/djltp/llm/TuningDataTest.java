@@ -262,6 +262,15 @@ public class TuningDataTest {
         check(
                 "line 1: the chat template changes message 2 when others follow",
                 data(chat("user", "a", "assistant", "b", "user", "c", "assistant", "d")));
+        Files.writeString(
+                folder.resolve("chat_template.jinja"),
+                "{% for m in messages %}{{ m.content }}{% endfor %}"
+                        + "{% if add_generation_prompt %}<think>{% endif %}");
+        model.close();
+        model = LanguageModel.load(folder);
+        check(
+                "line 1: the chat template begins message 2 with other characters",
+                data(chat("user", "a", "assistant", "b")));
         Files.delete(folder.resolve("chat_template.jinja"));
         model.close();
         model = LanguageModel.load(folder);

@@ -32,14 +32,9 @@ public final class HeadRates {
      */
     public static Optimizer optimizer(
             Block head, float rate, int batch, float share, DoubleSupplier done) {
-        // ranks have keys of their own, which begin with the name of the parameter
+        ParameterTracker whole = rates(head, rate, share);
         ParameterTracker rates =
-                (key, step) -> {
-                    boolean ofHead =
-                            head.getDirectParameters().values().stream()
-                                    .anyMatch(parameter -> key.startsWith(parameter.getId()));
-                    return (ofHead ? rate : rate * share) * factor(done.getAsDouble());
-                };
+                (key, step) -> whole.getNewValue(key, step) * factor(done.getAsDouble());
         // A class has a gradient of about 2 divided by the rows of a step where it is the label of
         // one of them, and a twentieth of that and less where it is not. Without an epsilon of that
         // order the first step of every class is the whole rate all the same, away from all rows,
@@ -48,6 +43,23 @@ public final class HeadRates {
                 .optLearningRateTracker(rates)
                 .optEpsilon(0.5f / batch)
                 .build();
+    }
+
+    /**
+     * Returns the learning rates of the parameters.
+     *
+     * @param head the head
+     * @param rate the rate of the head
+     * @param share the share of the rate that what is below the head has
+     * @return the rates
+     */
+    public static ParameterTracker rates(Block head, float rate, float share) {
+        // ranks have keys of their own, which begin with the name of the parameter
+        return (key, step) ->
+                head.getDirectParameters().values().stream()
+                                .anyMatch(parameter -> key.startsWith(parameter.getId()))
+                        ? rate
+                        : rate * share;
     }
 
     /**

@@ -163,6 +163,13 @@ final class TuningText {
             if (messages.get(i).role().equals(ASSISTANT)) {
                 String before = template.render(messages.subList(0, i), true);
                 String after = template.render(messages.subList(0, i + 1), false);
+                String plain = template.render(messages.subList(0, i), false);
+                Errors.check(
+                        after.startsWith(before) || !after.startsWith(plain),
+                        "the chat template begins message %s with other characters than where one"
+                                + " is to be generated (add_generation_prompt): mend it, or write"
+                                + " \"prompt\" and \"completion\"",
+                        i + 1);
                 Errors.check(
                         text.startsWith(after) && after.startsWith(before),
                         "the chat template changes message %s when others follow: write a line for"
