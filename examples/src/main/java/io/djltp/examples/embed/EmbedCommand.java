@@ -89,7 +89,7 @@ public final class EmbedCommand implements Callable<Integer> {
 
     private Embedder load(Path folder, @Nullable Job job) {
         try {
-            return Embedder.load(folder, options.config(job));
+            return Embedder.load(folder, options.config(job), options.prompt);
         } catch (IOException | IllegalArgumentException | MalformedModelException e) {
             throw new BadInputException(e.getMessage(), e);
         }
@@ -137,6 +137,14 @@ public final class EmbedCommand implements Callable<Integer> {
                         "A Hugging Face folder of an encoder, with the files of"
                                 + " sentence-transformers or without (all-MiniLM-L6-v2).")
         @Nullable Path model;
+
+        @Option(
+                names = "--prompt",
+                paramLabel = "NAME",
+                description =
+                        "Which prompt of config_sentence_transformers.json stands before each text"
+                                + " (its default_prompt_name).")
+        @Nullable String prompt;
 
         @Option(
                 names = "--file",

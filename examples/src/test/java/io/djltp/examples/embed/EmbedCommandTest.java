@@ -96,6 +96,8 @@ public class EmbedCommandTest {
         TpRun.line("embed word word --model " + folder + " --tp 3 --json " + json)
                 .assertPrints(
                         0, "1.000", "of 20", "2 collective operations in each of the 2 layers");
+        TpRun.line("embed word --model " + folder + " --prompt query")
+                .assertPrints(2, "query is none of the prompts {}");
         JsonObject own =
                 JsonParser.parseString(Files.readString(json))
                         .getAsJsonArray()

@@ -121,7 +121,13 @@ final class ConfigFields {
     }
 
     static ConfigFields read(Path folder) throws IOException, MalformedModelException {
-        Path file = Files.isDirectory(folder) ? folder.resolve("config.json") : folder;
+        boolean isFolder = Files.isDirectory(folder);
+        if (!isFolder && !folder.toString().endsWith(".json")) {
+            throw new FileNotFoundException(
+                    "There is no folder %s: name one with config.json and model.safetensors"
+                            .formatted(folder));
+        }
+        Path file = isFolder ? folder.resolve("config.json") : folder;
         if (!Files.exists(file)) {
             boolean adapter = file.endsWith("adapter_config.json");
             throw new FileNotFoundException(

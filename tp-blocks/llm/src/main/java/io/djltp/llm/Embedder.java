@@ -11,7 +11,10 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.internal.Errors;
 import io.djltp.rank.ParallelConfig;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -31,7 +34,7 @@ import java.util.stream.IntStream;
  * <p>A vector is what the files of sentence-transformers in the folder ({@code modules.json},
  * {@code 1_Pooling/config.json}, {@code sentence_bert_config.json} and others) make of the features
  * of a text's tokens; without them their mean, of length 1. A text that is too long is cut. The
- * default prompt, if there is one, stands before each text; put others there yourself.
+ * default prompt, or another of the folder, stands before each text.
  *
  * <p>Several threads may use an embedder; their texts are computed one call after another.
  */
@@ -48,12 +51,12 @@ public final class Embedder implements AutoCloseable {
     private final ModelRanks<RankEncoder> ranks;
     private boolean closed;
 
-    private Embedder(LanguageModel model, ParallelConfig parallel)
+    private Embedder(LanguageModel model, ParallelConfig parallel, @Nullable String promptName)
             throws IOException, MalformedModelException {
         this.model = model;
         Path folder = model.getFolder();
         ModelConfig config = model.getConfig();
-        pooling = pooling(model);
+        pooling = Pooling.read(folder, config.getMaxPositions(), promptName);
         tokenizer = pooling.tokenizer(folder.resolve(LanguageModel.TOKENIZER));
         manager = NDManager.newBaseManager(Device.cpu(), "PyTorch");
         List<Dense> layers = new ArrayList<>();
@@ -71,15 +74,15 @@ public final class Embedder implements AutoCloseable {
                                 new RankEncoder(config, files, context.getTensorGroup(), shared));
     }
 
-    /** Returns how a model, which must be an encoder with a tokenizer, makes vectors. */
-    static Pooling pooling(LanguageModel model) throws IOException, MalformedModelException {
-        ModelConfig config = model.getConfig();
-        if (model.getTokenizer() != null && config.isEncoder()) {
-            return Pooling.read(model.getFolder(), config.getMaxPositions());
+    /** Opens a folder, which must be that of an encoder with a tokenizer. */
+    static LanguageModel open(Path folder) throws IOException, MalformedModelException {
+        boolean isEncoder = ModelConfig.read(folder).isEncoder();
+        if (isEncoder && Files.exists(folder.resolve(LanguageModel.TOKENIZER))) {
+            return LanguageModel.load(folder);
         }
         throw new MalformedModelException(
-                model.getFolder()
-                        + (config.isEncoder() ? " has no tokenizer.json" : " is no encoder")
+                folder
+                        + (isEncoder ? " has no tokenizer.json" : " is no encoder")
                         + ": vectors of texts need an encoder, such as bert, and its tokenizer");
     }
 
@@ -104,9 +107,27 @@ public final class Embedder implements AutoCloseable {
      */
     public static Embedder load(Path folder, ParallelConfig config)
             throws IOException, MalformedModelException {
-        LanguageModel model = LanguageModel.load(folder);
+        return load(folder, config, null);
+    }
+
+    /**
+     * Opens a folder, as {@link #load(Path, ParallelConfig)} does.
+     *
+     * @param folder the folder
+     * @param config the ranks, on CPUs
+     * @param promptName which prompt of {@code config_sentence_transformers.json} stands before
+     *     each text, or {@code null} for its default
+     * @return what makes vectors
+     * @throws IOException if a file is missing, is not complete, or cannot be read
+     * @throws MalformedModelException if there is no such prompt, the folder is not that of an
+     *     encoder with a tokenizer, or its vectors are made in a way that is not implemented
+     * @throws IllegalArgumentException if there are more ranks than heads, or a rank is on a GPU
+     */
+    public static Embedder load(Path folder, ParallelConfig config, @Nullable String promptName)
+            throws IOException, MalformedModelException {
+        LanguageModel model = open(folder);
         try {
-            return new Embedder(model, config);
+            return new Embedder(model, config, promptName);
         } catch (IOException | MalformedModelException | RuntimeException e) {
             model.close();
             throw e;

@@ -71,8 +71,8 @@ public final class EncoderBody implements ClassBody {
             throws IOException, MalformedModelException {
         this.model = model;
         Path folder = model.getFolder();
-        settings = new Settings(Embedder.pooling(model), frozen);
         sizes = model.getConfig();
+        settings = new Settings(Pooling.read(folder, sizes.getMaxPositions()), frozen);
         config = Files.readAllBytes(folder.resolve("config.json"));
         loaded = folder.resolve(TOKENIZER);
         words = Files.readAllBytes(loaded);
@@ -90,7 +90,7 @@ public final class EncoderBody implements ClassBody {
      */
     public static EncoderBody of(Path folder, boolean frozen)
             throws IOException, MalformedModelException {
-        LanguageModel model = LanguageModel.load(folder);
+        LanguageModel model = Embedder.open(folder);
         try {
             return new EncoderBody(model, frozen);
         } catch (IOException | MalformedModelException | RuntimeException e) {

@@ -16,7 +16,6 @@ import io.djltp.nn.LoraConfig;
 
 import org.jspecify.annotations.Nullable;
 
-import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.FileSystems;
@@ -82,11 +81,6 @@ public final class LanguageModel implements AutoCloseable {
 
     private LanguageModel(Builder builder) throws IOException, MalformedModelException {
         folder = builder.folder;
-        if (!Files.isDirectory(folder)) {
-            throw new FileNotFoundException(
-                    "There is no folder %s: name one with config.json and model.safetensors"
-                            .formatted(folder));
-        }
         config = ModelConfig.read(folder);
         GenerationOptions options = GenerationOptions.read(folder, config);
         mapping = config.family().mapping();

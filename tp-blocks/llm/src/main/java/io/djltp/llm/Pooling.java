@@ -13,6 +13,8 @@ import com.google.gson.JsonPrimitive;
 import io.djltp.internal.Errors;
 import io.djltp.internal.torch.TorchOperations;
 
+import org.jspecify.annotations.Nullable;
+
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -59,6 +61,12 @@ record Pooling(
     }
 
     static Pooling read(Path folder, int maxPositions) throws IOException, MalformedModelException {
+        return read(folder, maxPositions, null);
+    }
+
+    /** Reads the files, of whose prompts one or, for {@code null}, their default is used. */
+    static Pooling read(Path folder, int maxPositions, @Nullable String promptName)
+            throws IOException, MalformedModelException {
         JsonObject limits = new JsonObject();
         for (String kind : List.of("xlm-roberta", "camembert", "distilbert", "roberta", "bert")) {
             limits = object(folder, "sentence_%s_config.json".formatted(kind), limits);
@@ -73,10 +81,11 @@ record Pooling(
         boolean lower =
                 limits.get("do_lower_case") instanceof JsonPrimitive flag && flag.getAsBoolean();
         Path modules = folder.resolve("modules.json");
-        if (!Files.exists(modules)) {
-            return new Pooling(List.of(Mode.MEAN), List.of(), true, longest, "", lower);
+        boolean plain = !Files.exists(modules); // whose default prompt is none
+        String prompt = plain && promptName == null ? "" : prompt(folder, promptName);
+        if (plain) {
+            return new Pooling(List.of(Mode.MEAN), List.of(), true, longest, prompt, lower);
         }
-        String prompt = prompt(folder);
         List<Mode> modes = List.of();
         List<String> dense = new ArrayList<>();
         boolean normalized = false;
@@ -119,19 +128,22 @@ record Pooling(
     }
 
     /** Returns the prompt of texts that have none. */
-    private static String prompt(Path folder) throws IOException, MalformedModelException {
+    private static String prompt(Path folder, @Nullable String promptName)
+            throws IOException, MalformedModelException {
         String file = "config_sentence_transformers.json";
         JsonObject config = object(folder, file, new JsonObject());
-        if (!(config.get("default_prompt_name") instanceof JsonPrimitive name)) {
+        boolean isDefault = config.get("default_prompt_name") instanceof JsonPrimitive;
+        if (promptName == null && !isDefault) {
             return "";
         }
-        if (config.get("prompts") instanceof JsonObject prompts
-                && prompts.get(name.getAsString()) instanceof JsonPrimitive prompt) {
+        String name =
+                promptName == null ? config.get("default_prompt_name").getAsString() : promptName;
+        JsonElement prompts = config.has("prompts") ? config.get("prompts") : new JsonObject();
+        if (prompts instanceof JsonObject all && all.get(name) instanceof JsonPrimitive prompt) {
             return prompt.getAsString();
         }
         throw new MalformedModelException(
-                "%s: default_prompt_name is %s, which is none of the prompts"
-                        .formatted(folder.resolve(file), name));
+                "%s: %s is none of the prompts %s".formatted(folder.resolve(file), name, prompts));
     }
 
     private static List<Mode> modes(Path file, String prompt)
@@ -142,8 +154,8 @@ record Pooling(
                         || flag.getAsBoolean();
         if (!whole && !prompt.isEmpty()) {
             throw new MalformedModelException(
-                    ("%s: include_prompt is false, which is not implemented with the default prompt"
-                                    + " '%s': remove default_prompt_name")
+                    ("%s: include_prompt is false, which is not implemented with the prompt '%s':"
+                                    + " remove default_prompt_name")
                             .formatted(file, prompt));
         }
         List<Mode> modes = new ArrayList<>();

@@ -1,5 +1,6 @@
 package io.djltp.llm;
 
+import ai.djl.MalformedModelException;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -15,6 +16,7 @@ import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -105,6 +107,32 @@ public class EmbedderTest {
             threads.shutdownNow();
         }
         Assert.assertThrows(IllegalStateException.class, () -> embedder.embed(texts));
+    }
+
+    /** A text has the vector that its prompt and it have without one. */
+    @Test(timeOut = 60_000)
+    public void testPrompt() throws Exception {
+        Path own = TestFolder.create();
+        RandomFolder.writeEncoder(own);
+        Files.writeString(
+                own.resolve("config_sentence_transformers.json"),
+                "{\"prompts\": {\"query\": \"find: \", \"passage\": \"\"}}");
+        try (Embedder plain = Embedder.load(own, ParallelConfig.tensor(1));
+                Embedder asking = Embedder.load(own, ParallelConfig.tensor(1), "query")) {
+            Assert.assertEquals(
+                    asking.embed(List.of("a b")).get(0), plain.embed(List.of("find: a b")).get(0));
+        }
+    }
+
+    @Test(timeOut = 60_000)
+    public void testNoEncoder() throws Exception {
+        Path own = TestFolder.create();
+        RandomFolder.write(own, RandomFolder.config("llama", ""), 1);
+        Files.delete(own.resolve("model.safetensors"));
+        Refusals.expect(
+                MalformedModelException.class,
+                () -> Embedder.load(own, ParallelConfig.tensor(1)),
+                "is no encoder");
     }
 
     @Test(timeOut = 60_000)

@@ -102,7 +102,12 @@ public class PoolingTest {
         Assert.assertEquals(Pooling.read(folder, 16).longest(), 7);
         write(SETTINGS, "{'prompts': {'query': 'Find: '}, 'default_prompt_name': 'query'}");
         write("modules.json", MODULES.formatted(NORMALIZE));
+        Refusals.expect(
+                MalformedModelException.class,
+                () -> Pooling.read(folder, 16, "other"),
+                "other is none of the prompts {\"query\":\"Find: \"}");
         Pooling pooling = Pooling.read(folder, 16);
+        Assert.assertEquals(Pooling.read(folder, 16, "query"), pooling);
         Assert.assertTrue(pooling.normalized());
         ByteTokenizer.write(folder);
         try (HuggingFaceTokenizer words =
@@ -171,7 +176,7 @@ public class PoolingTest {
             {"modules.json", "[]", "has no Pooling"},
             {CONFIG, "{'pooling_mode': 'sum'}", "pooling_mode is sum; known are [cls, max"},
             {SETTINGS, prompts.formatted("other"), "none of the prompts"},
-            {SETTINGS, prompts.formatted("query"), "default prompt 'Find: '"},
+            {SETTINGS, prompts.formatted("query"), "with the prompt 'Find: '"},
         };
     }
 
