@@ -180,7 +180,9 @@ def rotates(c, layer):
 def window_of(c, layer):
     if c["model_type"] == "smollm3":
         return c["sliding_window"] if c.get("use_sliding_window") and not rotates(c, layer) else None
-    if c["model_type"] in ("mistral", "phi3", "starcoder2"):
+    if "layer_types" in c and c["layer_types"][layer] == "full_attention":
+        return None
+    if c["model_type"] in ("mistral", "ministral", "phi3", "starcoder2"):
         return c.get("sliding_window")
     if c["model_type"] in ("qwen2", "qwen3") and c.get("use_sliding_window"):
         return c["sliding_window"] if layer >= c["max_window_layers"] else None

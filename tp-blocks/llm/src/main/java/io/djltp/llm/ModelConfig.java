@@ -29,7 +29,7 @@ import java.util.Locale;
  * <caption>Architectures</caption>
  * <tr><th>model_type</th><th>models</th></tr>
  * <tr><td>{@code llama}</td><td>Llama 2, 3, 3.1, 3.2, and what is built like them</td></tr>
- * <tr><td>{@code mistral}</td><td>Mistral 7B</td></tr>
+ * <tr><td>{@code mistral}, {@code ministral}</td><td>Mistral 7B, Ministral 8B</td></tr>
  * <tr><td>{@code qwen2}</td><td>Qwen 2 and 2.5</td></tr>
  * <tr><td>{@code qwen3}</td><td>Qwen 3, dense</td></tr>
  * <tr><td>{@code smollm3}</td><td>SmolLM3</td></tr>

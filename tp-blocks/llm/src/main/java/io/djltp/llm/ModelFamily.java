@@ -32,7 +32,8 @@ import java.util.Set;
  */
 enum ModelFamily {
     LLAMA("llama", "attention_bias: false, mlp_bias: false"),
-    MISTRAL("llama", "num_key_value_heads: 8, sliding_window: 4096"),
+    MISTRAL("llama", Fields.MISTRAL), // with layer_types, AutoModel takes it for the next
+    MINISTRAL("llama", Fields.MISTRAL),
     QWEN2("llama", Fields.QWEN, Trait.INPUT_BIAS),
     QWEN3("llama", Fields.QWEN + ", head_dim: 128, attention_bias: false", Trait.HEAD_NORM),
     SMOLLM3(
@@ -85,6 +86,8 @@ enum ModelFamily {
         static final String ROTARY =
                 "num_key_value_heads: null, head_dim: null, rms_norm_eps: 1e-6, rope_theta: 10000,"
                         + " rope_scaling: null, rope_parameters: null"; // the last is newer
+        static final String MISTRAL =
+                "num_key_value_heads: 8, sliding_window: 4096, layer_types: null";
         static final String QWEN =
                 "num_key_value_heads: 32, use_sliding_window: false, sliding_window: 4096,"
                         + " max_window_layers: 28, layer_types: null";

@@ -64,6 +64,9 @@ public class ArchitecturesTest {
                         + " 'original_max_position_embeddings': 8}");
         add("mistral", "mistral", "'sliding_window': null");
         add("mistral sliding", "mistral", "'sliding_window': 5");
+        String alternating = "'layer_types': ['full_attention', 'sliding_attention']";
+        add("mistral alternating", "mistral", "'sliding_window': 5, " + alternating);
+        add("ministral", "ministral", "'sliding_window': 5");
         add("qwen2", "qwen2", "'tie_word_embeddings': true, 'sliding_window': 5");
         add(
                 "qwen2 sliding",

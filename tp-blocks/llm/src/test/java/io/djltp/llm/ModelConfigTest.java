@@ -158,9 +158,9 @@ public class ModelConfigTest {
                 "the field n_embd = 20 of a mistral is not known"
             },
             {
-                LLAMA.replace("llama", "mistral")
+                LLAMA.replace("llama", "phi3")
                         + ", 'num_key_value_heads': 5, 'layer_types': ['full_attention']",
-                "the field layer_types = .* of a mistral is not known"
+                "the field layer_types = .* of a phi3 is not known"
             },
             {LLAMA + ", 'rms_norm_eps': 0", "rms_norm_eps is 0, and must be a number above 0"},
         };
