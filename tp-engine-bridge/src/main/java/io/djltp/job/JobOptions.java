@@ -114,8 +114,9 @@ public final class JobOptions {
          * is encrypted unless all processes reach process 0 on loopback.
          *
          * <p>One process that wants it encrypted is enough; who trusts the network says {@code
-         * false} in all processes. NCCL encrypts nothing. Encryption needs Java's second compiler:
-         * with {@code -XX:TieredStopAtLevel=1} it takes a hundred times as long.
+         * false} in all processes. NCCL encrypts nothing. Amazon's Corretto Crypto Provider
+         * encrypts if it is on the class path. Java's own AES needs its second compiler: with
+         * {@code -XX:TieredStopAtLevel=1} it takes a hundred times as long.
          *
          * @param encrypt whether it is encrypted
          * @return this builder

@@ -10,6 +10,8 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.channels.SocketChannel;
 import java.security.GeneralSecurityException;
+import java.security.NoSuchAlgorithmException;
+import java.security.Provider;
 
 import javax.crypto.AEADBadTagException;
 import javax.crypto.Cipher;
@@ -30,7 +32,10 @@ public final class RankChannel implements Closeable {
     private static final int MOST = 0xfff0; // bytes of a record before they are encrypted
     private static final int TAG = 16;
     private static final int RECORD = Integer.BYTES + MOST + TAG;
-    private static final int RECORDS = 2; // that are sent at a time
+    private static final int RECORDS = 4; // that are sent at a time
+    private static final String AES = "AES/GCM/NoPadding";
+    private static final String AMAZON =
+            "com.amazon.corretto.crypto.provider.AmazonCorrettoCryptoProvider";
     private static final String CHANGED =
             "what has come was changed on the way: somebody else has access to the network between"
                     + " the processes, or a device there is broken";
@@ -131,15 +136,16 @@ public final class RankChannel implements Closeable {
     }
 
     /**
-     * The buffers of an encrypted connection: arrays, which Java encrypts up to four times as fast
-     * as native memory.
+     * The buffers of an encrypted connection. Records are encrypted in arrays, which takes down to
+     * a quarter of the time of native memory. They are sent from native memory, because each
+     * attempt to write an array copies all that is left of it.
      */
     private final class Sealed {
 
         private final Direction outgoing;
         private final Direction incoming;
-        private final ByteBuffer gathered = ByteBuffer.allocate(MOST);
-        private final ByteBuffer sent = ByteBuffer.allocate(RECORDS * RECORD).limit(0);
+        private final ByteBuffer gathered = ByteBuffer.allocate(MOST + TAG);
+        private final ByteBuffer sent = ByteBuffer.allocateDirect(RECORDS * RECORD).limit(0);
         private final ByteBuffer received = ByteBuffer.allocate(RECORDS * RECORD).limit(0);
         private final ByteBuffer opened = ByteBuffer.allocate(MOST).limit(0);
 
@@ -153,16 +159,16 @@ public final class RankChannel implements Closeable {
             if (!sent.hasRemaining()) {
                 sent.clear();
                 while (sent.remaining() >= RECORD && first(sources) != null) {
-                    gathered.clear();
-                    for (ByteBuffer source = first(sources);
-                            source != null && gathered.hasRemaining();
-                            source = first(sources)) {
+                    gathered.clear().limit(MOST);
+                    for (ByteBuffer source : sources) {
                         taken += move(source, gathered);
                     }
                     int length = gathered.flip().limit();
                     // and its complement, so that a change is found at once, not awaited
                     sent.putInt(length << Short.SIZE | ~length & 0xffff);
-                    outgoing.crypt(gathered, sent);
+                    ByteBuffer record = gathered.duplicate().clear();
+                    outgoing.crypt(gathered, record);
+                    sent.put(record.flip());
                 }
                 sent.flip();
             }
@@ -210,6 +216,19 @@ public final class RankChannel implements Closeable {
         }
     }
 
+    /**
+     * Returns the AES of Amazon's Corretto Crypto Provider if it is on the class path and has a
+     * native part for this platform, otherwise that of Java: on JDK 17, it takes 3.6 times as long.
+     */
+    static Cipher cipher() throws GeneralSecurityException {
+        try {
+            Object amazon = Class.forName(AMAZON).getField("INSTANCE").get(null);
+            return Cipher.getInstance(AES, (Provider) amazon);
+        } catch (ReflectiveOperationException | NoSuchAlgorithmException e) {
+            return Cipher.getInstance(AES);
+        }
+    }
+
     /** The keys of one direction. */
     private static final class Direction {
 
@@ -229,7 +248,7 @@ public final class RankChannel implements Closeable {
             this.to = to;
             this.recordsOfKey = recordsOfKey;
             try {
-                cipher = Cipher.getInstance("AES/GCM/NoPadding");
+                cipher = cipher();
             } catch (GeneralSecurityException e) {
                 throw new IllegalStateException("Java without AES-GCM", e);
             }

@@ -3,6 +3,7 @@ package io.djltp.internal.sockets;
 import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
+import org.testng.SkipException;
 import org.testng.annotations.AfterMethod;
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.Test;
@@ -14,7 +15,9 @@ import java.nio.ByteBuffer;
 import java.nio.channels.ServerSocketChannel;
 import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
+import java.security.GeneralSecurityException;
 import java.util.Arrays;
+import java.util.HexFormat;
 import java.util.Random;
 
 /** What comes is what was sent, and nobody on the way can read or change it. */
@@ -23,6 +26,8 @@ public class RankChannelTest {
     private static final byte[] SECRET = "a secret of the two".getBytes(StandardCharsets.UTF_8);
     private static final ByteBuffer TEXT =
             ByteBuffer.wrap("what nobody else reads".getBytes(StandardCharsets.UTF_8));
+    private static final String FIRST_RECORD =
+            "0016ffe9935f6420b4424eab11ca689458e591265416df5e3849d37ebe0a8dd9ab910884961c722b6aa9";
     private static final int RECORD = 4 + TEXT.remaining() + 16; // length, text and tag
 
     private SocketChannel left;
@@ -110,6 +115,8 @@ public class RankChannelTest {
         Assert.assertFalse(new String(wire, StandardCharsets.ISO_8859_1).contains("nobody"));
         Assert.assertNotEquals(first, second, "of the same text");
         assertRead(wire, 2, 0, 1);
+        // what Java's own provider writes, whichever encrypts here
+        Assert.assertEquals(HexFormat.of().formatHex(first), FIRST_RECORD);
         for (int i = 0; i < RECORD; i++) {
             byte[] flipped = wire.clone();
             flipped[i] ^= (byte) (1 << i % Byte.SIZE);
@@ -158,6 +165,17 @@ public class RankChannelTest {
         while (to.hasRemaining()) {
             Assert.assertTrue(from.read(new ByteBuffer[] {to}) >= 0);
         }
+    }
+
+    /** It is on the class path of the tests. */
+    @Test
+    public void amazonsProviderEncryptsWhereItCan() throws GeneralSecurityException {
+        String platform = System.getProperty("os.name") + " " + System.getProperty("os.arch");
+        if (!platform.equals("Linux amd64")) {
+            throw new SkipException("The jar of Amazon's provider has nothing for " + platform);
+        }
+        String provider = RankChannel.cipher().getProvider().getName();
+        Assert.assertEquals(provider, "AmazonCorrettoCryptoProvider");
     }
 
     /** Both sides change the keys at the same record. */
