@@ -72,7 +72,7 @@ public final class EncoderBody implements ClassBody {
         this.model = model;
         Path folder = model.getFolder();
         sizes = model.getConfig();
-        settings = new Settings(Pooling.read(folder, sizes.getMaxPositions()), frozen);
+        settings = new Settings(Pooling.read(folder, sizes.getMaxPositions(), null), frozen);
         config = Files.readAllBytes(folder.resolve("config.json"));
         loaded = folder.resolve(TOKENIZER);
         words = Files.readAllBytes(loaded);

@@ -60,10 +60,6 @@ record Pooling(
         }
     }
 
-    static Pooling read(Path folder, int maxPositions) throws IOException, MalformedModelException {
-        return read(folder, maxPositions, null);
-    }
-
     /** Reads the files, of whose prompts one or, for {@code null}, their default is used. */
     static Pooling read(Path folder, int maxPositions, @Nullable String promptName)
             throws IOException, MalformedModelException {

@@ -46,7 +46,7 @@ public class EmbedderTest {
         try (LanguageModel model = LanguageModel.load(folder);
                 NDManager manager = NDManager.newBaseManager()) {
             model.readWhole();
-            Pooling pooling = Pooling.read(folder, 40);
+            Pooling pooling = Pooling.read(folder, 40, null);
             for (String text : texts) {
                 long[] ids = model.getTokenizer().encode(text).getIds();
                 ids = Arrays.copyOf(ids, Math.min(ids.length, 40));

@@ -77,7 +77,7 @@ public class PoolingTest {
     @Test(dataProvider = "modes")
     public void testPools(String config, float[] expected) throws Exception {
         write(CONFIG, "{" + config + "}");
-        Pooling pooling = Pooling.read(folder, 16);
+        Pooling pooling = Pooling.read(folder, 16, null);
         try (NDManager manager = NDManager.newBaseManager()) {
             NDArray alone = manager.create(new float[] {3, 0, 5, 8}, new Shape(1, 2, 2));
             NDArray one = pooling.pool(alone, manager.ones(new Shape(1, 2)));
@@ -92,21 +92,21 @@ public class PoolingTest {
 
     @Test
     public void testReadsLimits() throws Exception {
-        Assert.assertFalse(Pooling.read(folder, 16).normalized());
-        Assert.assertEquals(Pooling.read(folder, 16).longest(), 16);
+        Assert.assertFalse(Pooling.read(folder, 16, null).normalized());
+        Assert.assertEquals(Pooling.read(folder, 16, null).longest(), 16);
         write("tokenizer_config.json", "{'model_max_length': 1e30}");
-        Assert.assertEquals(Pooling.read(folder, 16).longest(), 16);
+        Assert.assertEquals(Pooling.read(folder, 16, null).longest(), 16);
         write("tokenizer_config.json", "{'model_max_length': 9}");
-        Assert.assertEquals(Pooling.read(folder, 16).longest(), 9);
+        Assert.assertEquals(Pooling.read(folder, 16, null).longest(), 9);
         write("sentence_roberta_config.json", "{'max_seq_length': 7, 'do_lower_case': true}");
-        Assert.assertEquals(Pooling.read(folder, 16).longest(), 7);
+        Assert.assertEquals(Pooling.read(folder, 16, null).longest(), 7);
         write(SETTINGS, "{'prompts': {'query': 'Find: '}, 'default_prompt_name': 'query'}");
         write("modules.json", MODULES.formatted(NORMALIZE));
         Refusals.expect(
                 MalformedModelException.class,
                 () -> Pooling.read(folder, 16, "other"),
                 "other is none of the prompts {\"query\":\"Find: \"}");
-        Pooling pooling = Pooling.read(folder, 16);
+        Pooling pooling = Pooling.read(folder, 16, null);
         Assert.assertEquals(Pooling.read(folder, 16, "query"), pooling);
         Assert.assertTrue(pooling.normalized());
         ByteTokenizer.write(folder);
@@ -116,7 +116,7 @@ public class PoolingTest {
             Assert.assertEquals(text, "find: a"); // a token a letter
         }
         Files.delete(folder.resolve("modules.json"));
-        Assert.assertTrue(Pooling.read(folder, 16).normalized());
+        Assert.assertTrue(Pooling.read(folder, 16, null).normalized());
     }
 
     @DataProvider
@@ -185,7 +185,7 @@ public class PoolingTest {
         Files.delete(folder.resolve(CONFIG));
         Refusals.expect(
                 FileNotFoundException.class,
-                () -> Pooling.read(folder, 16),
+                () -> Pooling.read(folder, 16, null),
                 CONFIG + ", which the folder of the model needs");
     }
 
@@ -193,6 +193,7 @@ public class PoolingTest {
     public void testRefuses(String file, String json, String message) throws Exception {
         write(CONFIG, "{'pooling_mode': 'mean', 'include_prompt': false}");
         write(file, json);
-        Refusals.expect(MalformedModelException.class, () -> Pooling.read(folder, 16), message);
+        Refusals.expect(
+                MalformedModelException.class, () -> Pooling.read(folder, 16, null), message);
     }
 }
