@@ -168,11 +168,6 @@ enum DecodeKernels {
         return stack.get(0);
     }
 
-    /** Keeps a value beyond the scope that is open. */
-    private static IValue keep(IValue value) {
-        return new IValue(value).retainReference();
-    }
-
     /** A weight that an operator of libtorch has packed, and another one multiplies. */
     private abstract static class Prepacked extends PackedWeight {
 
@@ -181,7 +176,7 @@ enum DecodeKernels {
 
         Prepacked(Given given, IValue packed, OperatorHandle run) {
             super(given);
-            this.packed = packed;
+            this.packed = keep(new IValue(packed));
             this.run = run;
         }
 
@@ -193,12 +188,6 @@ enum DecodeKernels {
         @Override
         Tensor product(Tensor x) {
             return call(run, new IValue(x), packed).toTensor();
-        }
-
-        @Override
-        public void close() {
-            super.close();
-            packed.close();
         }
     }
 
@@ -223,12 +212,12 @@ enum DecodeKernels {
             Tensor first = weight.narrow(0, 0, whole).reshape(whole / PANEL, PANEL, inputs);
             Tensor last = weight.narrow(0, whole, rest);
             panels =
-                    torch.cat(
+                    keep(
+                            torch.cat(
                                     new TensorVector(
                                             first.transpose(1, 2).reshape(-1),
                                             last.t().reshape(-1)),
-                                    0)
-                            .retainReference();
+                                    0));
             address = panels.data_ptr().address();
         }
 
@@ -273,12 +262,6 @@ enum DecodeKernels {
                 }
             }
         }
-
-        @Override
-        public void close() {
-            super.close();
-            panels.close();
-        }
     }
 
     private static final class Xnnpack extends Prepacked {
@@ -298,7 +281,7 @@ enum DecodeKernels {
             try {
                 // a copy: with the setting, the original is emptied
                 IValue own = new IValue(weight.clone());
-                return keep(call(PACK, own, new IValue(), new IValue(), new IValue()));
+                return call(PACK, own, new IValue(), new IValue(), new IValue());
             } finally {
                 settings.setReleaseWeightsWhenPrepacking(before);
             }
@@ -311,7 +294,7 @@ enum DecodeKernels {
         private static final OperatorHandle RUN = operator("quantized::linear_dynamic_fp16");
 
         FbgemmFloat16(Given given) {
-            super(given, keep(call(PACK, new IValue(given.weight()), new IValue())), RUN);
+            super(given, call(PACK, new IValue(given.weight()), new IValue()), RUN);
         }
     }
 
@@ -333,8 +316,8 @@ enum DecodeKernels {
 
         private static final int FEW = 4; // rows, of which the parts are made here
 
-        private final IValue one = new IValue(1.0).retainReference();
-        private final IValue zero = new IValue(64L).retainReference();
+        private final IValue one = keep(new IValue(1.0));
+        private final IValue zero = keep(new IValue(64L));
         private float[] scales = {};
 
         FbgemmInt8(Given given) {
@@ -346,7 +329,7 @@ enum DecodeKernels {
             Tensor zeroPoints = torch.zeros(weight.size(0)).to(ScalarType.Long);
             Tensor rounded =
                     torch.quantize_per_channel(weight, scale, zeroPoints, 0, ScalarType.QInt8);
-            return keep(call(PACK, new IValue(rounded), new IValue()));
+            return call(PACK, new IValue(rounded), new IValue());
         }
 
         @Override
@@ -423,13 +406,6 @@ enum DecodeKernels {
                 }
             }
         }
-
-        @Override
-        public void close() {
-            super.close();
-            one.close();
-            zero.close();
-        }
     }
 
     /** Returns the scale of each row of a weight in 8 bits. */
@@ -471,10 +447,7 @@ enum DecodeKernels {
             Tensor scale = groups.amax(new long[] {2}, false).sub_(least).div_(new Scalar(15f));
             Tensor offset = least.add_(scale, new Scalar(8f)).to(ScalarType.BFloat16);
             scale = scale.to(ScalarType.BFloat16);
-            factors =
-                    torch.stack(new TensorVector(scale.t(), offset.t()), 2)
-                            .contiguous()
-                            .retainReference();
+            factors = keep(torch.stack(new TensorVector(scale.t(), offset.t()), 2).contiguous());
             Tensor steps = scale.masked_fill(scale.eq(new Scalar(0f)), new Scalar(1f));
             Tensor q =
                     groups.sub(offset.to(ScalarType.Float).unsqueeze(2))
@@ -484,7 +457,7 @@ enum DecodeKernels {
                             .clamp_(
                                     new ScalarOptional(new Scalar(0f)),
                                     new ScalarOptional(new Scalar(15f)));
-            packed = pack(q.reshape(full.size(0), full.size(1)), PANEL).retainReference();
+            packed = keep(pack(q.reshape(full.size(0), full.size(1)), PANEL));
             long[] shape = {full.size(0), full.size(1) / 2};
             constants =
                     new IValue[] {
@@ -600,16 +573,6 @@ enum DecodeKernels {
             }
             return y;
         }
-
-        @Override
-        public void close() {
-            super.close();
-            packed.close();
-            factors.close();
-            for (IValue each : constants) {
-                each.close();
-            }
-        }
     }
 
     private static final class OneDnnBFloat16 extends PackedWeight {
@@ -632,7 +595,7 @@ enum DecodeKernels {
                     if (even > inputs) {
                         part = torch.cat(new TensorVector(part, torch.zeros(1, part.size(1))), 0);
                     }
-                    panels.add(Brgemm.pack(part).retainReference());
+                    panels.add(keep(Brgemm.pack(part)));
                 }
             }
         }
@@ -659,12 +622,6 @@ enum DecodeKernels {
             Brgemm.release();
             return y;
         }
-
-        @Override
-        public void close() {
-            super.close();
-            panels.forEach(Tensor::close);
-        }
     }
 
     private static final class Plain extends PackedWeight {
@@ -677,14 +634,14 @@ enum DecodeKernels {
         Plain(Given given) {
             super(given);
             if (given.type() == Type.INT8) {
-                scales = scalesOf(given.weight()).retainReference();
+                scales = keep(scalesOf(given.weight()));
                 Tensor steps = given.weight().div(scales.unsqueeze(1)).round_();
-                weight = steps.to(ScalarType.Char).retainReference();
+                weight = keep(steps.to(ScalarType.Char));
             } else {
                 scales = null;
                 // not the caller's memory
                 Tensor own = given.weight().to(given.type().scalarType());
-                weight = (given.type() == Type.FLOAT32 ? own.clone() : own).retainReference();
+                weight = keep(given.type() == Type.FLOAT32 ? own.clone() : own);
             }
         }
 
@@ -709,15 +666,6 @@ enum DecodeKernels {
                 }
             }
             return scales == null ? y : y.mul_(scales);
-        }
-
-        @Override
-        public void close() {
-            super.close();
-            weight.close();
-            if (scales != null) {
-                scales.close();
-            }
         }
     }
 }

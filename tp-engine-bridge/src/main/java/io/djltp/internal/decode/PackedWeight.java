@@ -7,10 +7,13 @@ import io.djltp.internal.torch.HostReads;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 
+import org.bytedeco.javacpp.Pointer;
 import org.bytedeco.pytorch.Tensor;
 import org.bytedeco.pytorch.global.torch.ScalarType;
 import org.jspecify.annotations.Nullable;
 
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Locale;
 
 /**
@@ -85,6 +88,7 @@ public abstract class PackedWeight implements AutoCloseable {
     private final RowBuffer rows;
     private final Tensor one; // a row of the buffer
     private final float @Nullable [] bias;
+    private final List<Pointer> kept = new ArrayList<>();
 
     /** What is packed: the weight is float32 [out, in], and contiguous. */
     record Given(
@@ -101,7 +105,7 @@ public abstract class PackedWeight implements AutoCloseable {
         inputs = Math.toIntExact(given.weight().size(1));
         bias = given.bias();
         rows = given.rows();
-        one = rows.view(rowsOf(1), columnsOf(inputs)).retainReference();
+        one = keep(rows.view(rowsOf(1), columnsOf(inputs)));
     }
 
     /**
@@ -268,9 +272,15 @@ public abstract class PackedWeight implements AutoCloseable {
         return bytes() + (bias == null ? 0 : 4L * bias.length);
     }
 
+    /** Keeps memory of the scope that is open, until the weight is closed. */
+    final <P extends Pointer> P keep(P memory) {
+        kept.add(memory);
+        return memory.retainReference();
+    }
+
     /** Frees the weight. */
     @Override
-    public void close() {
-        one.close();
+    public final void close() {
+        kept.forEach(Pointer::close);
     }
 }
