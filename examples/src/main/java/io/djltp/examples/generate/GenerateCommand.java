@@ -35,6 +35,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.CancellationException;
 import java.util.function.Supplier;
@@ -339,21 +340,11 @@ public final class GenerateCommand implements Callable<Integer> {
         GenerationOptions of(Generator generator) {
             GenerationOptions.Builder builder = generator.getDefaults().toBuilder();
             builder.optMaxTokens(tokens).optSeed(seed);
-            if (temperature != null) {
-                builder.optTemperature(temperature);
-            }
-            if (topK != null) {
-                builder.optTopK(topK);
-            }
-            if (topP != null) {
-                builder.optTopP(topP);
-            }
-            if (minP != null) {
-                builder.optMinP(minP);
-            }
-            if (penalty != null) {
-                builder.optRepetitionPenalty(penalty);
-            }
+            Optional.ofNullable(temperature).ifPresent(builder::optTemperature);
+            Optional.ofNullable(topK).ifPresent(builder::optTopK);
+            Optional.ofNullable(topP).ifPresent(builder::optTopP);
+            Optional.ofNullable(minP).ifPresent(builder::optMinP);
+            Optional.ofNullable(penalty).ifPresent(builder::optRepetitionPenalty);
             return stops.isEmpty() ? builder.build() : builder.optStopStrings(stops).build();
         }
     }

@@ -10,6 +10,7 @@ import picocli.CommandLine.Option;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Optional;
 import java.util.function.Consumer;
 
 /** The options that say how to read a user's own data. */
@@ -139,18 +140,10 @@ public final class DataOptions {
         try {
             ClassData.Builder builder =
                     ClassData.builder(source.file).optSkipBadLines(skipBadLines);
-            if (format != null) {
-                builder.optFormat(format);
-            }
-            if (source.labels != null) {
-                builder.optLabelFile(source.labels);
-            }
-            if (source.filter != null) {
-                builder.optFilterFile(source.filter);
-            }
-            if (separator != null) {
-                builder.optLabelSeparator(separator);
-            }
+            Optional.ofNullable(format).ifPresent(builder::optFormat);
+            Optional.ofNullable(source.labels).ifPresent(builder::optLabelFile);
+            Optional.ofNullable(source.filter).ifPresent(builder::optFilterFile);
+            Optional.ofNullable(separator).ifPresent(builder::optLabelSeparator);
             if (fields != null) {
                 builder.optFields(fields[0], fields[1]);
             }

@@ -27,6 +27,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import java.util.function.BooleanSupplier;
 import java.util.function.Predicate;
@@ -346,15 +347,9 @@ public abstract class JobOptions {
                         .optOptions(values(command, trainingOptions()::contains))
                         .optState("report", report)
                         .optWhen(over);
-        if (checkpointSteps != null) {
-            builder.optEverySteps(checkpointSteps);
-        }
-        if (resumeFrom != null) {
-            builder.optResumeFrom(resumeFrom);
-        }
-        if (checkpointMinutes != null) {
-            builder.optEveryMinutes(checkpointMinutes);
-        }
+        Optional.ofNullable(checkpointSteps).ifPresent(builder::optEverySteps);
+        Optional.ofNullable(resumeFrom).ifPresent(builder::optResumeFrom);
+        Optional.ofNullable(checkpointMinutes).ifPresent(builder::optEveryMinutes);
         return builder.build();
     }
 
