@@ -208,7 +208,8 @@ public final class ClassModel implements AutoCloseable {
                 return counts;
             }
             throw new IOException(
-                    "%s has %d lines, and %s %d".formatted(file, counts.length, LABELS, classes));
+                    "%s must have as many lines as %s, %d, and has %d"
+                            .formatted(file, LABELS, classes, counts.length));
         } catch (NumberFormatException e) {
             throw new IOException(file + " has a line that is not a number: " + e.getMessage(), e);
         }

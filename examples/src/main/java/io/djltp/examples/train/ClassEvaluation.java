@@ -16,6 +16,7 @@ import io.djltp.classes.ClassModel;
 import io.djltp.classes.ClassModel.Objective;
 import io.djltp.classes.ClassNames;
 import io.djltp.examples.BadInputException;
+import io.djltp.examples.Tp;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.loss.VocabParallelRanking;
@@ -248,10 +249,10 @@ public final class ClassEvaluation {
     public static void print(Map<String, Object> figures, PrintStream out) {
         out.printf(
                 Locale.ROOT,
-                "%,d rows with labels, %,d without, %,d labels that were not trained%n",
-                figures.get("rows"),
+                "%s with labels, %,d without, %s not trained%n",
+                count(figures.get("rows"), "row"),
                 figures.get("rows_without_labels"),
-                figures.get("unknown_labels"));
+                count(figures.get("unknown_labels"), "label"));
         StringBuilder names = new StringBuilder();
         StringBuilder values = new StringBuilder();
         figures.forEach(
@@ -264,5 +265,9 @@ public final class ClassEvaluation {
                 });
         out.println(names);
         out.println(values);
+    }
+
+    private static String count(@Nullable Object number, String noun) {
+        return Tp.count(number instanceof Long count ? count : 0, noun);
     }
 }

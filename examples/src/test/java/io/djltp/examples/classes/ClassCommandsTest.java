@@ -121,8 +121,15 @@ public class ClassCommandsTest {
             Files.deleteIfExists(damaged.resolve("counts.txt"));
             assertIsLine(command.formatted(damaged), "NoSuchFileException: " + damaged);
             Files.writeString(damaged.resolve("counts.txt"), "1\n");
-            assertIsLine(command.formatted(damaged), "counts.txt has 1 lines, and labels.txt 7");
+            assertIsLine(command.formatted(damaged), "as many lines as labels.txt, 7, and has 1");
         }
+    }
+
+    @Test(timeOut = 60_000, dependsOnMethods = "trainedJudgedAskedAndServed")
+    public void oneRowIsJudged() throws IOException {
+        Path row = Files.writeString(folder.resolve("row"), "__label__c3 __label__other word3\n");
+        TpRun.line("evaluate %s --data %s".formatted(folder.resolve("text-model"), row))
+                .assertPrints(0, "1 row with labels, 0 without, 1 label not trained");
     }
 
     private static void assertIsLine(String command, String text) {
