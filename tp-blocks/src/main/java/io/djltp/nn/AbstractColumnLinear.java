@@ -144,12 +144,12 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
      * Of a rank's tokens, with {@code optSequenceParallel}, it is one all-gather and backward one
      * reduce-scatter.
      *
-     * @param parameterStore the parameters, which know the rank
+     * @param store the parameters, which know the rank
      * @param input the input, the same on all ranks, or a rank's tokens
      * @return what to give to the layers
      */
-    public NDArray shareInput(ParameterStore parameterStore, NDArray input) {
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+    public NDArray shareInput(ParameterStore store, NDArray input) {
+        ParallelContext context = RankParameterStore.contextOf(store);
         if (context == null || context.getTensorGroup().getSize() == 1) {
             return input;
         }
@@ -170,16 +170,16 @@ abstract class AbstractColumnLinear extends AbstractParallelLinear {
      * Computes the output for a block that divides it, such as into heads. What is computed of it
      * is not looked at until the block enters it as a slice again.
      *
-     * @param parameterStore the parameters, which know the rank
+     * @param store the parameters, which know the rank
      * @param input the input, see {@link #shareInput}
      * @param training whether it is trained
      * @param block the block, for errors
      * @return this rank's slice of the output, or all of it with one rank
      */
     public NDArray computeForBlock(
-            ParameterStore parameterStore, NDArray input, boolean training, String block) {
-        NDArray y = forward(parameterStore, new NDList(input), training).singletonOrThrow();
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+            ParameterStore store, NDArray input, boolean training, String block) {
+        NDArray y = forward(store, new NDList(input), training).singletonOrThrow();
+        ParallelContext context = RankParameterStore.contextOf(store);
         if (context == null || context.getTensorGroup().getSize() == 1) {
             return y;
         }

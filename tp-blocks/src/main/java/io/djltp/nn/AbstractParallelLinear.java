@@ -102,18 +102,14 @@ abstract class AbstractParallelLinear extends Linear implements ShardedBlock, Fo
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         NDArray input = only(inputs);
         NDArray bias =
-                RankParameterStore.optionalShardOf(
-                        parameterStore, bias(), input.getDevice(), training);
+                RankParameterStore.optionalShardOf(store, bias(), input.getDevice(), training);
         if (skipBiasAdd) {
-            return new NDList(compute(parameterStore, input, null, training), bias);
+            return new NDList(compute(store, input, null, training), bias);
         }
-        return new NDList(compute(parameterStore, input, bias, training));
+        return new NDList(compute(store, input, bias, training));
     }
 
     private NDArray compute(

@@ -105,18 +105,15 @@ public class ClassificationHead extends AbstractColumnLinear {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
+        ParallelContext context = RankParameterStore.contextOf(store);
         NDList features = inputs;
         if (context != null && fusedLoss && hasReplicas(context, inputs.singletonOrThrow())) {
             String what = "The input of " + describe();
             NDArray rows = DataRows.gather(context, inputs.head(), what);
             features = new NDList(context.getPass().enterGathered(rows));
         }
-        return super.forwardInternal(parameterStore, features, training, params);
+        return super.forwardInternal(store, features, training, args);
     }
 
     /**

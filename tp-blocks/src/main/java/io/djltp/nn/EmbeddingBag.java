@@ -79,14 +79,11 @@ public final class EmbeddingBag extends AbstractBlock implements ForecastBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
+        ParallelContext context = RankParameterStore.contextOf(store);
         NDArray ids = checked(inputs);
         NDArray weights = inputs.size() == 1 ? null : DelegatedArray.unwrap(inputs.get(1));
-        NDArray values = parameterStore.getValue(table, ids.getDevice(), training);
+        NDArray values = store.getValue(table, ids.getDevice(), training);
         NDArray own = DelegatedArray.unwrap(values);
         NDArray rows = DelegatedArray.unwrap(ids);
         long width = ids.getShape().get(1);

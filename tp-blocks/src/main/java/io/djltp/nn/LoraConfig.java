@@ -5,6 +5,7 @@ import ai.djl.util.Pair;
 
 import io.djltp.internal.Errors;
 import io.djltp.internal.parameters.ParallelParameters;
+import io.djltp.internal.torch.DropoutMask;
 
 import org.jspecify.annotations.Nullable;
 
@@ -273,11 +274,7 @@ public final class LoraConfig {
          * @return this builder
          */
         public Builder optDropout(float rate) {
-            Errors.check(
-                    rate >= 0 && rate <= 1,
-                    "The rate of dropout must be from 0 to 1, not %s",
-                    rate);
-            dropout = rate;
+            dropout = DropoutMask.checkRate(rate);
             return this;
         }
 

@@ -132,10 +132,7 @@ final class LoraUpdate extends AbstractBlock implements ShardedBlock, LowRank {
     /** {@inheritDoc} Not used: the layer calls {@link #addTo}. */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         throw new UnsupportedOperationException();
     }
 

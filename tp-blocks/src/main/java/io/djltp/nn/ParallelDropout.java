@@ -101,12 +101,9 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         NDArray input = inputs.singletonOrThrow();
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        ParallelContext context = RankParameterStore.contextOf(store);
         if (context == null) {
             return Dropout.dropout(input, rate, training);
         }
@@ -252,11 +249,7 @@ public final class ParallelDropout extends AbstractBlock implements StatefulBloc
          * @return this builder
          */
         public Builder optRate(float rate) {
-            Errors.check(
-                    rate >= 0 && rate <= 1,
-                    "The rate of dropout must be from 0 to 1, not %s",
-                    rate);
-            this.rate = rate;
+            this.rate = DropoutMask.checkRate(rate);
             return this;
         }
 

@@ -69,13 +69,10 @@ public class ParallelLayerNorm extends LayerNorm implements ShardedBlock, Foreca
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
+        ParallelContext context = RankParameterStore.contextOf(store);
         if (context == null || context.getTensorGroup().getSize() == 1) {
-            return super.forwardInternal(parameterStore, inputs, training, params);
+            return super.forwardInternal(store, inputs, training, args);
         }
         NDArray input = inputs.singletonOrThrow();
         ForwardPass pass = context.getPass();
@@ -95,8 +92,8 @@ public class ParallelLayerNorm extends LayerNorm implements ShardedBlock, Foreca
         NDArray normalized =
                 x.sub(moments.mean().reshape(rows))
                         .div(moments.variance().add(epsilon).sqrt().reshape(rows));
-        NDArray scale = parameterStore.getValue(gamma, x.getDevice(), training);
-        NDArray shift = parameterStore.getValue(beta, x.getDevice(), training);
+        NDArray scale = store.getValue(gamma, x.getDevice(), training);
+        NDArray shift = store.getValue(beta, x.getDevice(), training);
         NDArray y = normalized.mul(DelegatedArray.unwrap(scale)).add(DelegatedArray.unwrap(shift));
         return new NDList(pass.enterLike(y, input, gamma, beta));
     }

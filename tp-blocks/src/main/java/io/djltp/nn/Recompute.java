@@ -79,17 +79,14 @@ public class Recompute extends AbstractBlock implements ForecastBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         return new NDList(
                 part(
-                        parameterStore,
+                        store,
                         inputs,
                         training,
                         "The " + block.getClass().getSimpleName() + " in a Recompute",
-                        arrays -> single(block.forward(parameterStore, arrays, training, params))));
+                        arrays -> single(block.forward(store, arrays, training, args))));
     }
 
     private NDArray single(NDList outputs) {

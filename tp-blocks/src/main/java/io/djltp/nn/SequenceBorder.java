@@ -47,11 +47,8 @@ abstract class SequenceBorder extends AbstractBlock implements ForecastBlock {
     /** {@inheritDoc} */
     @Override
     protected final NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
+        ParallelContext context = RankParameterStore.contextOf(store);
         NDArray input = inputs.singletonOrThrow();
         if (context == null || context.getTensorGroup().getSize() == 1) {
             return new NDList(input);

@@ -94,16 +94,13 @@ public class SyncBatchNorm extends AbstractBlock implements ForecastBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         NDArray x = inputs.singletonOrThrow();
-        NDArray scale = parameterStore.getValue(gamma, x.getDevice(), training);
-        NDArray shift = parameterStore.getValue(beta, x.getDevice(), training);
-        NDArray mean = parameterStore.getValue(runningMean, x.getDevice(), training);
-        NDArray variance = parameterStore.getValue(runningVar, x.getDevice(), training);
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        NDArray scale = store.getValue(gamma, x.getDevice(), training);
+        NDArray shift = store.getValue(beta, x.getDevice(), training);
+        NDArray mean = store.getValue(runningMean, x.getDevice(), training);
+        NDArray variance = store.getValue(runningVar, x.getDevice(), training);
+        ParallelContext context = RankParameterStore.contextOf(store);
         if (context == null || !isCut(context, x) || !training) {
             return BatchNorm.batchNorm(
                     x, mean, variance, scale, shift, axis, momentum, epsilon, training);

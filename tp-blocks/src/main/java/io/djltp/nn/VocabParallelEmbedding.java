@@ -110,10 +110,7 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         Errors.check(
                 inputs.size() == 1,
                 "%s looks up one array of ids, and gets %s arrays. A mask goes to the blocks that"
@@ -122,12 +119,11 @@ public class VocabParallelEmbedding extends AbstractBlock implements ShardedBloc
                 describe(),
                 inputs.size());
         NDArray ids = inputs.head();
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        ParallelContext context = RankParameterStore.contextOf(store);
         if (context == null) {
             HeldParameters.checkWhole(weight, getClass().getSimpleName());
         }
-        NDArray values =
-                RankParameterStore.shardOf(parameterStore, weight, ids.getDevice(), training);
+        NDArray values = RankParameterStore.shardOf(store, weight, ids.getDevice(), training);
         if (context == null) {
             TableShard whole = shard(null);
             whole.check(ids, describe());

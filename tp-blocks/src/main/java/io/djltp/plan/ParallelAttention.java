@@ -125,28 +125,25 @@ final class ParallelAttention extends AbstractBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         boolean self = inputs.size() < 3;
-        NDArray keys = key.shareInput(parameterStore, inputs.get(0));
-        NDArray queries = self ? keys : share(parameterStore, query, inputs, 1, keys);
-        NDArray values = self ? keys : share(parameterStore, value, inputs, 2, queries);
+        NDArray keys = key.shareInput(store, inputs.get(0));
+        NDArray queries = self ? keys : share(store, query, inputs, 1, keys);
+        NDArray values = self ? keys : share(store, value, inputs, 2, queries);
         NDArray mask = inputs.size() % 2 == 0 ? inputs.get(inputs.size() - 1) : null;
-        NDArray k = key.computeForBlock(parameterStore, keys, training, describe());
-        NDArray q = query.computeForBlock(parameterStore, queries, training, describe());
-        NDArray v = value.computeForBlock(parameterStore, values, training, describe());
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        NDArray k = key.computeForBlock(store, keys, training, describe());
+        NDArray q = query.computeForBlock(store, queries, training, describe());
+        NDArray v = value.computeForBlock(store, values, training, describe());
+        ParallelContext context = RankParameterStore.contextOf(store);
         boolean cut = context != null && context.getTensorGroup().getSize() > 1;
         ParallelContext ranks = cut ? context : null;
         NDArray[] kqvm = {k, q, v, mask};
-        NDArray joined = attend(parameterStore, kqvm, ranks, training);
+        NDArray joined = attend(store, kqvm, ranks, training);
         if (ranks != null) {
             ShardedLayout layout = new ShardedLayout(cutOf(ranks, headDim));
             joined = ranks.getPass().enterSlice(joined, layout, describe());
         }
-        return result.forward(parameterStore, new NDList(joined), training);
+        return result.forward(store, new NDList(joined), training);
     }
 
     /** Takes an input into the region of the heads, once for two projections of the same one. */

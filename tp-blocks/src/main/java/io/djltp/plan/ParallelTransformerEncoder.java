@@ -81,25 +81,22 @@ final class ParallelTransformerEncoder extends TransformerEncoderBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         NDArray x = inputs.head();
         NDList attended = inputs;
         if (parts.inputDropout() != null) {
-            x = parts.inputDropout().forward(parameterStore, new NDList(x), training).head();
+            x = parts.inputDropout().forward(store, new NDList(x), training).head();
             attended = new NDList(inputs);
             attended.set(0, x);
         }
-        NDList attention = parts.attention().forward(parameterStore, attended, training);
-        attention = parts.attentionDropout().forward(parameterStore, attention, training);
+        NDList attention = parts.attention().forward(store, attended, training);
+        attention = parts.attentionDropout().forward(store, attention, training);
         NDList sum = new NDList(attention.singletonOrThrow().add(x));
-        NDList normalized = parts.attentionNorm().forward(parameterStore, sum, training);
-        NDList output = parts.feedForward().forward(parameterStore, normalized, training);
-        output = parts.feedForwardDropout().forward(parameterStore, output, training);
+        NDList normalized = parts.attentionNorm().forward(store, sum, training);
+        NDList output = parts.feedForward().forward(store, normalized, training);
+        output = parts.feedForwardDropout().forward(store, output, training);
         sum = new NDList(output.singletonOrThrow().add(x)); // of x, not of what was normalized
-        return parts.outputNorm().forward(parameterStore, sum, training);
+        return parts.outputNorm().forward(store, sum, training);
     }
 
     /** {@inheritDoc} */

@@ -187,11 +187,11 @@ public final class PretrainedClassifier {
         /** {@inheritDoc} */
         @Override
         protected NDList forwardInternal(
-                ParameterStore parameterStore,
+                ParameterStore store,
                 NDList inputs,
                 boolean training,
-                PairList<String, Object> params) {
-            NDArray features = network.forward(parameterStore, inputs, false).head();
+                PairList<String, Object> args) {
+            NDArray features = network.forward(store, inputs, false).head();
             // a script computes in libtorch's inference mode, whose arrays no gradient can pass
             NDArray copy = features.duplicate();
             return new NDList(copy.reshape(flat(features.getShape())));

@@ -143,10 +143,7 @@ public final class RankedNetwork extends AbstractBlock implements AutoCloseable 
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         if (training) {
             throw Errors.state(
                     "The model was loaded to predict on %d ranks, which are not those of a"

@@ -18,6 +18,7 @@ import io.djltp.internal.forecast.PassForecast;
 import io.djltp.internal.layout.ShardedLayout;
 import io.djltp.internal.parameters.RankParameterStore;
 import io.djltp.internal.rank.ParallelContext;
+import io.djltp.internal.torch.DropoutMask;
 import io.djltp.internal.torch.TorchOperations;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
@@ -176,32 +177,29 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         checkInputs(inputs.getShapes());
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
-        NDList heads = project(parameterStore, inputs, training);
-        heads.set(0, positioned(parameterStore, queryNorm, heads.get(0), training));
-        heads.set(1, positioned(parameterStore, keyNorm, heads.get(1), training));
+        ParallelContext context = RankParameterStore.contextOf(store);
+        NDList heads = project(store, inputs, training);
+        heads.set(0, positioned(store, queryNorm, heads.get(0), training));
+        heads.set(1, positioned(store, keyNorm, heads.get(1), training));
         NDList others = inputs.subNDList(keys() + 1);
         heads.addAll(AttentionMask.ofRank(context, this, shape, others));
         NDArray values =
                 recomputed
                         ? Recompute.part(
-                                parameterStore,
+                                store,
                                 heads,
                                 training,
                                 "A " + describe() + " with optRecomputeCore(true)",
-                                arrays -> attend(parameterStore, arrays, training))
-                        : attend(parameterStore, heads, training);
+                                arrays -> attend(store, arrays, training))
+                        : attend(store, heads, training);
         int ranks = AttentionShape.ranks(context);
         if (context != null && ranks > 1) {
             ShardedLayout layout = new ShardedLayout(shape.featureCut(ranks));
             values = context.getPass().enterSlice(values, layout, describe());
         }
-        return output.forward(parameterStore, new NDList(values), training);
+        return output.forward(store, new NDList(values), training);
     }
 
     /** Computes queries, keys and values of the rank's heads, [B, T, heads, d] each. */
@@ -574,11 +572,7 @@ public class ParallelMultiHeadAttention extends AbstractBlock implements Forecas
          * @return this builder
          */
         public Builder optDropout(float rate) {
-            Errors.check(
-                    rate >= 0 && rate <= 1,
-                    "The rate of dropout must be from 0 to 1, not %s",
-                    rate);
-            dropoutRate = rate;
+            dropoutRate = DropoutMask.checkRate(rate);
             return this;
         }
 

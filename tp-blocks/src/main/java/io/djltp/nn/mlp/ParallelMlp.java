@@ -110,20 +110,17 @@ public final class ParallelMlp extends AbstractBlock implements ForecastBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         NDList x = new NDList(inputs.singletonOrThrow());
-        NDList y = up.forward(parameterStore, x, training);
+        NDList y = up.forward(store, x, training);
         if (half == null) {
-            y = activation.forward(parameterStore, y, training);
+            y = activation.forward(store, y, training);
         } else {
-            NDList halves = halves(parameterStore, y.singletonOrThrow(), half);
-            y = activation.forward(parameterStore, new NDList(halves.get(0)), training);
+            NDList halves = halves(store, y.singletonOrThrow(), half);
+            y = activation.forward(store, new NDList(halves.get(0)), training);
             y = new NDList(y.singletonOrThrow().mul(halves.get(1)));
         }
-        return down.forward(parameterStore, y, training);
+        return down.forward(store, y, training);
     }
 
     /** Divides the output of the first layer into gate and up: of this rank, slices again. */

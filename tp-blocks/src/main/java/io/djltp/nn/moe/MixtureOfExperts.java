@@ -160,13 +160,10 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         NDArray input = inputs.singletonOrThrow();
         Device device = input.getDevice();
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        ParallelContext context = RankParameterStore.contextOf(store);
         ForwardPass pass = context == null ? null : context.getPass();
         Region region = pass == null ? Region.WHOLE : pass.regionOf(input);
         if (pass == null) {
@@ -174,13 +171,13 @@ public class MixtureOfExperts extends AbstractBlock implements ShardedBlock, For
         } else {
             pass.checkKeeps("A MixtureOfExperts");
         }
-        NDArray weight = parameterStore.getValue(routerWeight, device, training);
-        NDArray bias = parameterStore.getValue(routerBias, device, training);
+        NDArray weight = store.getValue(routerWeight, device, training);
+        NDArray bias = store.getValue(routerBias, device, training);
         Experts own =
                 new Experts(
-                        RankParameterStore.shardOf(parameterStore, hidden, device, training),
-                        RankParameterStore.optionalShardOf(parameterStore, gate, device, training),
-                        RankParameterStore.shardOf(parameterStore, output, device, training),
+                        RankParameterStore.shardOf(store, hidden, device, training),
+                        RankParameterStore.optionalShardOf(store, gate, device, training),
+                        RankParameterStore.shardOf(store, output, device, training),
                         activation);
         if (pass != null) {
             pass.use(hidden, region);

@@ -60,14 +60,11 @@ public class RmsNorm extends AbstractBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         NDArray input = inputs.singletonOrThrow();
-        NDArray own = parameterStore.getValue(weight, input.getDevice(), training);
+        NDArray own = store.getValue(weight, input.getDevice(), training);
         checkFeatures(input.getShape(), own.getShape().get(0));
-        ParallelContext context = RankParameterStore.contextOf(parameterStore);
+        ParallelContext context = RankParameterStore.contextOf(store);
         if (context == null) {
             return new NDList(TorchOperations.normalize(input, own, epsilon));
         }

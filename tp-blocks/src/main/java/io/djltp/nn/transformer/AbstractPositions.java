@@ -39,15 +39,12 @@ abstract class AbstractPositions extends AbstractBlock {
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         NDArray x = inputs.singletonOrThrow();
         check(x.getShape(), 0);
-        ShardRange own = ownTokens(parameterStore, x);
+        ShardRange own = ownTokens(store, x);
         check(x.getShape(), own.end());
-        return new NDList(x.add(of(parameterStore, x, own, training)));
+        return new NDList(x.add(of(store, x, own, training)));
     }
 
     /**

@@ -14,6 +14,7 @@ import io.djltp.internal.Errors;
 import io.djltp.internal.forecast.ForecastArray;
 import io.djltp.internal.forecast.ForecastBlock;
 import io.djltp.internal.forecast.PassForecast;
+import io.djltp.internal.torch.DropoutMask;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.Recompute;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
@@ -63,20 +64,17 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         checkInputs(inputs.size());
         return new NDList(
                 recompute
                         ? Recompute.part(
-                                parameterStore,
+                                store,
                                 inputs,
                                 training,
                                 "A " + getClass().getSimpleName() + " with optRecompute(true)",
-                                arrays -> compute(parameterStore, arrays, training))
-                        : compute(parameterStore, inputs, training));
+                                arrays -> compute(store, arrays, training))
+                        : compute(store, inputs, training));
     }
 
     private NDArray compute(ParameterStore store, NDList inputs, boolean training) {
@@ -295,11 +293,7 @@ abstract class AbstractTransformerLayer extends AbstractBlock implements Forecas
          * @return this builder
          */
         public T optDropout(float rate) {
-            Errors.check(
-                    rate >= 0 && rate <= 1,
-                    "The rate of dropout must be from 0 to 1, not %s",
-                    rate);
-            dropoutRate = rate;
+            dropoutRate = DropoutMask.checkRate(rate);
             return self();
         }
 

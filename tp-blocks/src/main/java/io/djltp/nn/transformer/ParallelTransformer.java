@@ -57,17 +57,14 @@ public class ParallelTransformer extends AbstractBlock implements ForecastBlock 
     /** {@inheritDoc} */
     @Override
     protected NDList forwardInternal(
-            ParameterStore parameterStore,
-            NDList inputs,
-            boolean training,
-            PairList<String, Object> params) {
+            ParameterStore store, NDList inputs, boolean training, PairList<String, Object> args) {
         NDArray x = inputs.head();
         for (Block layer : layers) {
             NDList all = new NDList(x);
             all.addAll(inputs.subNDList(1));
-            x = layer.forward(parameterStore, all, training).singletonOrThrow();
+            x = layer.forward(store, all, training).singletonOrThrow();
         }
-        return norm == null ? new NDList(x) : norm.forward(parameterStore, new NDList(x), training);
+        return norm == null ? new NDList(x) : norm.forward(store, new NDList(x), training);
     }
 
     /** {@inheritDoc} */

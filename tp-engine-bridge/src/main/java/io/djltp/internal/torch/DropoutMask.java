@@ -3,9 +3,9 @@ package io.djltp.internal.torch;
 import ai.djl.Device;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.types.DataType;
-import ai.djl.util.Preconditions;
 
 import io.djltp.cut.ShardRange;
+import io.djltp.internal.Errors;
 import io.djltp.internal.libtorch.LibTorch;
 
 import org.bytedeco.javacpp.FloatPointer;
@@ -63,6 +63,19 @@ public final class DropoutMask {
     }
 
     /**
+     * Checks a rate of dropout.
+     *
+     * @param rate the share of zeros
+     * @return the rate
+     * @throws IllegalArgumentException if it is not from 0 to 1
+     */
+    public static float checkRate(float rate) {
+        Errors.check(
+                rate >= 0 && rate <= 1, "The rate of dropout must be from 0 to 1, not %s", rate);
+        return rate;
+    }
+
+    /**
      * Makes a mask.
      *
      * @param like the array that is to be multiplied by the mask; of its shape, type and device is
@@ -73,8 +86,7 @@ public final class DropoutMask {
      * @return the mask: 0, or 1 / (1 - rate)
      */
     public static NDArray of(NDArray like, long key, float rate, Part part) {
-        Preconditions.checkArgument(
-                rate >= 0 && rate <= 1, "The rate of dropout must be from 0 to 1, not " + rate);
+        checkRate(rate);
         LibTorch.load(); // before the first class of the preset
         ScalarType type = TensorView.of(like).tensor().scalar_type().intern();
         boolean single = type == ScalarType.Float;
