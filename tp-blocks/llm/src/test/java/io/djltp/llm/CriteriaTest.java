@@ -39,12 +39,7 @@ public class CriteriaTest {
     @BeforeClass
     public void write() throws Exception {
         Path text = folder.resolve("text");
-        JsonObject config =
-                RandomFolder.config(
-                        "llama",
-                        "'vocab_size': 263, 'max_position_embeddings': 90, 'eos_token_id': 262");
-        RandomFolder.write(text, config, 7);
-        ByteTokenizer.write(text);
+        RandomFolder.writeDecoder(text, "'max_position_embeddings': 90, 'eos_token_id': 262");
         Path vectors = folder.resolve("vectors");
         RandomFolder.writeEncoder(vectors);
         try (Generator generator = Generator.builder().setPath(text).optBatch(3).build()) {

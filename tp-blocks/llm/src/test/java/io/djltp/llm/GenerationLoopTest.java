@@ -1,8 +1,5 @@
 package io.djltp.llm;
 
-import com.google.gson.JsonObject;
-
-import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.TestFolder;
 
@@ -59,12 +56,7 @@ public class GenerationLoopTest {
     }
 
     private static LanguageModel model(Path folder) throws Exception {
-        JsonObject config =
-                RandomFolder.config(
-                        "llama",
-                        "'vocab_size': 263, 'max_position_embeddings': 400, 'eos_token_id': 262");
-        RandomFolder.write(folder, config, 7);
-        ByteTokenizer.write(folder);
+        RandomFolder.writeDecoder(folder, "'max_position_embeddings': 400, 'eos_token_id': 262");
         return LanguageModel.load(folder);
     }
 
@@ -75,11 +67,7 @@ public class GenerationLoopTest {
     }
 
     private Generator generator(int ranks, int batch) throws Exception {
-        return Generator.builder()
-                .setModel(model)
-                .optConfig(ParallelConfig.tensor(ranks))
-                .optBatch(batch)
-                .build();
+        return GeneratorTest.generator(model, ranks, batch);
     }
 
     private Generation begin(Generator generator, int i) {
@@ -310,12 +298,7 @@ public class GenerationLoopTest {
     public void aFailureReachesAll() throws Exception {
         Path own = folder.resolve("lost");
         try (LanguageModel lost = model(own);
-                Generator generator =
-                        Generator.builder()
-                                .setModel(lost)
-                                .optConfig(ParallelConfig.tensor(2))
-                                .optBatch(3)
-                                .build()) {
+                Generator generator = GeneratorTest.generator(lost, 2, 3)) {
             List<Future<String>> all =
                     submit(
                             THREADS,

@@ -1,13 +1,8 @@
 package io.djltp.llm;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
-import ai.djl.ndarray.types.Shape;
-import ai.djl.training.ParameterStore;
-
-import com.google.gson.JsonObject;
 
 import io.djltp.llm.GeneratedToken.FinishReason;
 import io.djltp.llm.GeneratedToken.LogProbability;
@@ -56,13 +51,8 @@ public class GeneratorTest {
 
     /** Writes a model of random weights, with a tokenizer. */
     static void write(Path folder) throws IOException {
-        JsonObject config =
-                RandomFolder.config(
-                        "llama",
-                        "'vocab_size': 263, 'max_position_embeddings': 400,"
-                                + " 'eos_token_id': 262, 'tie_word_embeddings': true");
-        RandomFolder.write(folder, config, 7);
-        ByteTokenizer.write(folder);
+        String tied = "'eos_token_id': 262, 'tie_word_embeddings': true";
+        RandomFolder.writeDecoder(folder, "'max_position_embeddings': 400, " + tied);
     }
 
     @AfterClass(alwaysRun = true)
@@ -98,6 +88,11 @@ public class GeneratorTest {
     }
 
     private Generator generator(int ranks, int batch) throws Exception {
+        return generator(model, ranks, batch);
+    }
+
+    /** Returns a generator of a few texts at once. */
+    static Generator generator(LanguageModel model, int ranks, int batch) throws Exception {
         return Generator.builder()
                 .setModel(model)
                 .optConfig(ParallelConfig.tensor(ranks))
@@ -137,15 +132,8 @@ public class GeneratorTest {
 
     private float[] logits(int[] ids) {
         try (NDManager manager = model.getModel().getNDManager().newSubManager()) {
-            NDArray input = manager.create(ids).toType(DataType.INT64, false);
-            NDList all =
-                    model.getModel()
-                            .getBlock()
-                            .forward(
-                                    new ParameterStore(manager, false),
-                                    new NDList(input.reshape(new Shape(1, ids.length))),
-                                    false);
-            return all.head().get("0, -1").toFloatArray();
+            NDArray input = manager.create(ids).toType(DataType.INT64, false).expandDims(0);
+            return RandomFolder.outputs(model, input).get("0, -1").toFloatArray();
         }
     }
 
@@ -294,12 +282,7 @@ public class GeneratorTest {
         RandomFolder.write(own, RandomFolder.config(modelType, fields), 3);
         GenerationOptions options = GenerationOptions.builder().optMaxTokens(12).build();
         try (LanguageModel scaled = LanguageModel.load(own);
-                Generator generator =
-                        Generator.builder()
-                                .setModel(scaled)
-                                .optConfig(ParallelConfig.tensor(2))
-                                .optBatch(2)
-                                .build()) {
+                Generator generator = generator(scaled, 2, 2)) {
             int[] longer = new Random(4).ints(22, 0, 53).toArray();
             int[] begin = Arrays.copyOf(longer, 17); // of which the longer text has other keys
             Generation texts = generator.generateIds(List.of(begin, longer), options);

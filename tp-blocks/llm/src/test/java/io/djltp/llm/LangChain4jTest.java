@@ -51,11 +51,7 @@ public class LangChain4jTest {
 
     @BeforeClass
     public void write() throws Exception {
-        RandomFolder.write(
-                folder,
-                RandomFolder.config("llama", "'vocab_size': 263, 'max_position_embeddings': 400"),
-                7);
-        ByteTokenizer.write(folder);
+        RandomFolder.writeDecoder(folder, "'max_position_embeddings': 400");
         Files.writeString(
                 folder.resolve("chat_template.jinja"),
                 "{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>{% endfor %}"

@@ -3,12 +3,10 @@ package io.djltp.llm;
 import ai.djl.MalformedModelException;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Parameter;
-import ai.djl.training.ParameterStore;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
@@ -183,12 +181,7 @@ public class LoraTest {
     private float[] logits(LanguageModel model) {
         try (NDManager manager = NDManager.newBaseManager()) {
             Shape shape = new Shape(TrainingTest.ROWS, TrainingTest.LENGTH);
-            NDList input = new NDList(manager.create(ids, shape));
-            return model.getModel()
-                    .getBlock()
-                    .forward(new ParameterStore(manager, false), input, false)
-                    .singletonOrThrow()
-                    .toFloatArray();
+            return RandomFolder.outputs(model, manager.create(ids, shape)).toFloatArray();
         }
     }
 

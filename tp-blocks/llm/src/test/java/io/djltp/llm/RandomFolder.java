@@ -1,7 +1,11 @@
 package io.djltp.llm;
 
+import ai.djl.ndarray.NDArray;
+import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
+import ai.djl.nn.Block;
+import ai.djl.training.ParameterStore;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonElement;
@@ -16,6 +20,7 @@ import java.nio.channels.FileChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardOpenOption;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Random;
@@ -38,6 +43,19 @@ public final class RandomFolder {
                         + " 'max_position_embeddings': 40";
         write(folder, config("{'model_type': 'bert', " + sizes + "}"), 7);
         ByteTokenizer.write(folder);
+    }
+
+    /** Writes a small Llama of two layers, with a tokenizer of bytes. */
+    public static void writeDecoder(Path folder, String fields) throws IOException {
+        write(folder, config("llama", "'vocab_size': 263, " + fields), 7);
+        ByteTokenizer.write(folder);
+    }
+
+    /** Returns what a model that was read as a whole computes of ids, [texts, tokens]. */
+    public static NDArray outputs(LanguageModel model, NDArray ids) {
+        Block network = model.getModel().getBlock();
+        ParameterStore store = new ParameterStore(ids.getManager(), false);
+        return network.forward(store, new NDList(ids), false).head();
     }
 
     /** Returns a configuration of two layers, with other fields than those of a table. */
@@ -113,8 +131,7 @@ public final class RandomFolder {
     static Map<String, Shape> tensors(JsonObject config) {
         return switch (config.get("model_type").getAsString()) {
             case "gpt2" -> gpt2(config);
-            case "bert", "roberta", "xlm-roberta", "camembert" -> bert(config);
-            case "distilbert" -> distilBert(config);
+            case "bert", "roberta", "xlm-roberta", "camembert", "distilbert" -> bert(config);
             default -> llama(config);
         };
     }
@@ -199,50 +216,37 @@ public final class RandomFolder {
     }
 
     private static Map<String, Shape> bert(JsonObject config) {
-        long width = get(config, "hidden_size", 0);
-        long hidden = get(config, "intermediate_size", 0);
+        boolean distilled = config.has("dim");
+        long width = get(config, distilled ? "dim" : "hidden_size", 0);
+        long hidden = get(config, distilled ? "hidden_dim" : "intermediate_size", 0);
         Map<String, Shape> tensors = new LinkedHashMap<>();
         String first = "embeddings.";
         Shape words = new Shape(get(config, "vocab_size", 0), width);
         tensors.put(first + "word_embeddings.weight", words);
         Shape places = new Shape(get(config, "max_position_embeddings", 0), width);
         tensors.put(first + "position_embeddings.weight", places);
-        Shape kinds = new Shape(get(config, "type_vocab_size", 2), width);
-        tensors.put(first + "token_type_embeddings.weight", kinds);
-        norm(tensors, first + "LayerNorm", width);
-        for (int i = 0; i < get(config, "num_hidden_layers", 0); i++) {
-            String layer = "encoder.layer." + i + ".";
-            linear(tensors, layer + "attention.self.query", width, width, true);
-            linear(tensors, layer + "attention.self.key", width, width, true);
-            linear(tensors, layer + "attention.self.value", width, width, true);
-            linear(tensors, layer + "attention.output.dense", width, width, true);
-            norm(tensors, layer + "attention.output.LayerNorm", width);
-            linear(tensors, layer + "intermediate.dense", hidden, width, true);
-            linear(tensors, layer + "output.dense", width, hidden, true);
-            norm(tensors, layer + "output.LayerNorm", width);
+        if (!distilled) {
+            Shape kinds = new Shape(get(config, "type_vocab_size", 2), width);
+            tensors.put(first + "token_type_embeddings.weight", kinds);
         }
-        return tensors;
-    }
-
-    private static Map<String, Shape> distilBert(JsonObject config) {
-        long width = get(config, "dim", 0);
-        long hidden = get(config, "hidden_dim", 0);
-        Map<String, Shape> tensors = new LinkedHashMap<>();
-        String first = "embeddings.";
-        Shape words = new Shape(get(config, "vocab_size", 0), width);
-        tensors.put(first + "word_embeddings.weight", words);
-        Shape places = new Shape(get(config, "max_position_embeddings", 0), width);
-        tensors.put(first + "position_embeddings.weight", places);
         norm(tensors, first + "LayerNorm", width);
-        for (int i = 0; i < get(config, "n_layers", 0); i++) {
-            String layer = "transformer.layer." + i + ".";
-            for (String name : "q_lin k_lin v_lin out_lin".split(" ")) {
-                linear(tensors, layer + "attention." + name, width, width, true);
+        String[] names = // of the linear layers and the norms, in order
+                (distilled
+                                ? "attention.q_lin attention.k_lin attention.v_lin attention.out_lin"
+                                        + " sa_layer_norm ffn.lin1 ffn.lin2 output_layer_norm"
+                                : "attention.self.query attention.self.key attention.self.value"
+                                        + " attention.output.dense attention.output.LayerNorm"
+                                        + " intermediate.dense output.dense output.LayerNorm")
+                        .split(" ");
+        for (int i = 0; i < get(config, distilled ? "n_layers" : "num_hidden_layers", 0); i++) {
+            String layer = (distilled ? "transformer" : "encoder") + ".layer." + i + ".";
+            for (String name : Arrays.copyOf(names, 4)) {
+                linear(tensors, layer + name, width, width, true);
             }
-            norm(tensors, layer + "sa_layer_norm", width);
-            linear(tensors, layer + "ffn.lin1", hidden, width, true);
-            linear(tensors, layer + "ffn.lin2", width, hidden, true);
-            norm(tensors, layer + "output_layer_norm", width);
+            norm(tensors, layer + names[4], width);
+            linear(tensors, layer + names[5], hidden, width, true);
+            linear(tensors, layer + names[6], width, hidden, true);
+            norm(tensors, layer + names[7], width);
         }
         return tensors;
     }

@@ -37,9 +37,7 @@ public class TuningDataTest {
     public void open() throws Exception {
         folder = TestFolder.create();
         file = folder.resolve("texts.jsonl");
-        RandomFolder.write(
-                folder, RandomFolder.config("llama", "'vocab_size': 263, 'eos_token_id': 262"), 1);
-        ByteTokenizer.write(folder);
+        RandomFolder.writeDecoder(folder, "'eos_token_id': 262");
         Files.writeString(
                 folder.resolve("chat_template.jinja"),
                 "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}<|end|>{% endfor %}"

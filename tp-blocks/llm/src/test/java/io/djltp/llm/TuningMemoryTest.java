@@ -41,9 +41,7 @@ public class TuningMemoryTest {
     @Test(groups = "sweep", timeOut = 240_000)
     public void testManySteps() throws Exception {
         Path folder = TestFolder.create();
-        RandomFolder.write(
-                folder, RandomFolder.config("llama", "'vocab_size': 263, 'eos_token_id': 262"), 3);
-        ByteTokenizer.write(folder);
+        RandomFolder.writeDecoder(folder, "'eos_token_id': 262");
         List<String> lines = new ArrayList<>();
         for (int i = 0; i < 60; i++) {
             lines.add("{\"text\": \"%s\"}".formatted("ab".repeat(1 + i * i % 15)));

@@ -1,6 +1,5 @@
 package io.djltp.llm.serve;
 
-import com.google.gson.JsonObject;
 import com.openai.client.OpenAIClient;
 import com.openai.client.okhttp.OpenAIOkHttpClient;
 import com.openai.core.JsonValue;
@@ -24,7 +23,6 @@ import dev.langchain4j.model.openai.OpenAiChatModel;
 import dev.langchain4j.model.openai.OpenAiEmbeddingModel;
 import dev.langchain4j.model.openai.OpenAiStreamingChatModel;
 
-import io.djltp.llm.ByteTokenizer;
 import io.djltp.llm.ChatMessage;
 import io.djltp.llm.Embedder;
 import io.djltp.llm.GeneratedToken;
@@ -291,14 +289,7 @@ public class ClientsTest {
     @Test(timeOut = 60_000)
     public void bothEmbed() throws Exception {
         Path folder = TestFolder.create();
-        JsonObject config =
-                RandomFolder.config(
-                        "{'model_type': 'bert', 'vocab_size': 263, 'hidden_size': 12,"
-                                + " 'num_hidden_layers': 1, 'num_attention_heads': 3,"
-                                + " 'intermediate_size': 20, 'max_position_embeddings': 40,"
-                                + " 'type_vocab_size': 2, 'layer_norm_eps': 1e-12}");
-        RandomFolder.write(folder, config, 5);
-        ByteTokenizer.write(folder);
+        RandomFolder.writeEncoder(folder);
         List<String> texts = List.of("hello", "a longer text");
         ModelServer.Builder builder = ModelServer.builder().optName("small");
         builder.setEmbedder(() -> Embedder.load(folder, ParallelConfig.tensor(2)));
@@ -323,7 +314,7 @@ public class ClientsTest {
                                                 .build());
                 for (int i = 0; i < 2; i++) {
                     List<Float> found = response.data().get(i).embedding();
-                    for (int j = 0; j < 12; j++) {
+                    for (int j = 0; j < 20; j++) {
                         Assert.assertEquals(found.get(j), vectors.get(i)[j], 1e-5);
                     }
                 }
@@ -342,7 +333,7 @@ public class ClientsTest {
                             .maxRetries(0)
                             .build();
             float[] found = model.embed("hello").content().vector();
-            for (int j = 0; j < 12; j++) {
+            for (int j = 0; j < 20; j++) {
                 Assert.assertEquals(found[j], vectors.get(0)[j], 1e-5f);
             }
         }

@@ -1,6 +1,5 @@
 package io.djltp.llm.serve;
 
-import ai.djl.MalformedModelException;
 import ai.djl.util.Utils;
 
 import com.google.gson.Gson;
@@ -13,6 +12,7 @@ import io.djltp.llm.GenerationOptions;
 import io.djltp.llm.Generator;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.Unchecked;
 
 import org.testng.Assert;
 import org.testng.annotations.AfterMethod;
@@ -502,11 +502,7 @@ public class ModelServerTest {
     }
 
     private static void start(ModelServer server) {
-        try {
-            server.start();
-        } catch (IOException | MalformedModelException e) {
-            throw new IllegalStateException(e);
-        }
+        Unchecked.run(() -> server.start());
     }
 
     private HttpResponse<String> send(HttpRequest request) throws Exception {
