@@ -1,6 +1,7 @@
 package io.djltp.checkpoint;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newHead;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 import static io.djltp.testing.TrainerKind.MIXED_3;
@@ -34,10 +35,7 @@ public class ChangedSamplingTest {
         return new Task(
                 () -> {
                     ClassificationHead.Builder head =
-                            ClassificationHead.builder()
-                                    .setUnits(23)
-                                    .optBatchShardedInput(true)
-                                    .optFusedMemory(2_000);
+                            newHead(23).optBatchShardedInput(true).optFusedMemory(2_000);
                     return sequence(
                             linear(6),
                             tanh(),

@@ -19,6 +19,7 @@ import ai.djl.util.Progress;
 
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.TestFolder;
@@ -111,8 +112,7 @@ public class CheckpointGuideTest {
     private void loop(long steps) throws Exception {
         CheckpointListener checkpoints =
                 CheckpointListener.builder().setFolder(parent).optEverySteps(1).build();
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(Linear.builder().setUnits(3).build());
+        try (Model model = Blocks.model(Linear.builder().setUnits(3).build())) {
             DefaultTrainingConfig config = config().addTrainingListeners(checkpoints);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks())) {
                 trainer.initialize(new Shape(4, 5));
@@ -191,8 +191,7 @@ public class CheckpointGuideTest {
         int epochs = 2;
         CheckpointListener checkpoints =
                 CheckpointListener.builder().setFolder(parent).optSignals("TERM", "INT").build();
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(Linear.builder().setUnits(5).build());
+        try (Model model = Blocks.model(Linear.builder().setUnits(5).build())) {
             DefaultTrainingConfig config = config();
             if (raise) {
                 config.addTrainingListeners(StoppedFitTest.raiser("TERM", 5, 0));

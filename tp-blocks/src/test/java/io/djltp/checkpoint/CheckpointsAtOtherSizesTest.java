@@ -2,8 +2,11 @@ package io.djltp.checkpoint;
 
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.mlp;
+import static io.djltp.testing.Blocks.newColumn;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.table;
 import static io.djltp.testing.Blocks.tanh;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
@@ -18,15 +21,13 @@ import ai.djl.training.tracker.Tracker;
 import io.djltp.checkpoint.StoppedRun.Source;
 import io.djltp.checkpoint.StoppedRun.Task;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.moe.MixtureOfExperts;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -64,29 +65,19 @@ public class CheckpointsAtOtherSizesTest {
     }
 
     private static Block gated() {
-        ParallelMlp mlp =
-                ParallelMlp.builder().setUnits(WIDTH).setHiddenFeatures(37).optGated(true).build();
+        ParallelMlp mlp = mlp(WIDTH, 37).optGated(true).build();
         return sequence(linear(WIDTH), tanh(), head(19), tanh(), row(true, WIDTH), mlp);
     }
 
     private static Block attention(int keyHeads) {
         return sequence(
-                ColumnParallelLinear.builder()
-                        .setUnits(WIDTH)
-                        .optBatchShardedInput(true)
-                        .optGatherOutput(true)
-                        .build(),
-                ParallelMultiHeadAttention.builder()
-                        .setEmbeddingSize(WIDTH)
-                        .setHeads(8)
-                        .optKeyValueHeads(keyHeads)
-                        .build());
+                newColumn(WIDTH).optBatchShardedInput(true).optGatherOutput(true).build(),
+                Blocks.attention(WIDTH, 8).optKeyValueHeads(keyHeads).build());
     }
 
     private static Block stacked() {
         return sequence(
-                ColumnParallelLinear.builder()
-                        .setUnits(48)
+                newColumn(48)
                         .optBatchShardedInput(true)
                         .optGatherOutput(true)
                         .optShardingStrategy(ShardingStrategy.stackedQkv(8, 2))
@@ -110,13 +101,7 @@ public class CheckpointsAtOtherSizesTest {
 
     private static Task ofWords(int vocabulary) {
         return new Task(
-                () ->
-                        sequence(
-                                VocabParallelEmbedding.builder()
-                                        .setVocabularySize(vocabulary)
-                                        .setEmbeddingSize(2)
-                                        .build(),
-                                head(vocabulary)),
+                () -> sequence(table(vocabulary, 2).build(), head(vocabulary)),
                 VocabParallelCrossEntropyLoss::new,
                 momentum(),
                 (manager, step) ->

@@ -1,5 +1,7 @@
 package io.djltp.checkpoint;
 
+import static io.djltp.testing.Blocks.newColumn;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -35,11 +37,7 @@ final class CountedRows extends AbstractBlock {
         layer =
                 addChildBlock(
                         "layer",
-                        ColumnParallelLinear.builder()
-                                .setUnits(units)
-                                .optBatchShardedInput(true)
-                                .optGatherOutput(true)
-                                .build());
+                        newColumn(units).optBatchShardedInput(true).optGatherOutput(true).build());
     }
 
     private Parameter weight() {

@@ -8,7 +8,6 @@ import ai.djl.training.dataset.ArrayDataset;
 import ai.djl.training.dataset.Batch;
 import ai.djl.training.dataset.Dataset;
 import ai.djl.translate.Batchifier;
-import ai.djl.translate.TranslateException;
 import ai.djl.util.Progress;
 import ai.djl.util.RandomUtils;
 
@@ -16,13 +15,14 @@ import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.Unchecked;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Iterator;
@@ -33,7 +33,7 @@ import java.util.concurrent.Executors;
 import java.util.function.Function;
 
 /** A training that is resumed gets the batches that would have come next, whatever it was at. */
-public class DataPositionTest {
+public class DataPositionTest extends RecordedTest {
 
     private static final int RECORDS = 23;
     private static final int BATCH = 4; // 6 batches, the last one of 3
@@ -128,30 +128,26 @@ public class DataPositionTest {
     /** The last moment of an epoch: all of its batches are done. */
     @Test(timeOut = 60_000)
     public void anEpochOfWhichNothingIsLeft() throws Exception {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            DataPosition position = new DataPosition();
-            Iterator<Batch> batches = position.begin(arrays(manager), manager, null);
-            while (batches.hasNext()) {
-                position.add(batches.next());
-            }
-            DataPosition resumed = new DataPosition();
-            resumed.restore(read(save(position)));
-            Assert.assertFalse(resumed.begin(arrays(manager), manager, null).hasNext());
-            Assert.assertEquals(resumed.save().epoch(), 0);
-            Assert.assertEquals(resumed.save().batches(), BATCHES);
+        DataPosition position = new DataPosition();
+        Iterator<Batch> batches = position.begin(arrays(manager), manager, null);
+        while (batches.hasNext()) {
+            position.add(batches.next());
         }
+        DataPosition resumed = new DataPosition();
+        resumed.restore(read(save(position)));
+        Assert.assertFalse(resumed.begin(arrays(manager), manager, null).hasNext());
+        Assert.assertEquals(resumed.save().epoch(), 0);
+        Assert.assertEquals(resumed.save().batches(), BATCHES);
     }
 
     @Test(timeOut = 60_000)
     public void recordsThatWereSeenAreNotRead() throws Exception {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            DataPosition position = after(CountedRecords.of(RECORDS, BATCH, false, 0), manager, 5);
-            CountedRecords records = CountedRecords.of(RECORDS, BATCH, false, 0);
-            Iterator<Batch> left = position.begin(records, manager, null);
-            Assert.assertEquals(records.reads(), 0);
-            Assert.assertEquals(left.next().getSize(), 3);
-            Assert.assertEquals(records.reads(), 3);
-        }
+        DataPosition position = after(CountedRecords.of(RECORDS, BATCH, false, 0), manager, 5);
+        CountedRecords records = CountedRecords.of(RECORDS, BATCH, false, 0);
+        Iterator<Batch> left = position.begin(records, manager, null);
+        Assert.assertEquals(records.reads(), 0);
+        Assert.assertEquals(left.next().getSize(), 3);
+        Assert.assertEquals(records.reads(), 3);
     }
 
     /** What a process has read some batches of, what the next one has, and why that is another. */
@@ -192,11 +188,7 @@ public class DataPositionTest {
     private static Function<NDManager, Dataset> split(int seed) {
         return manager -> {
             Engine.getInstance().setRandomSeed(seed);
-            try {
-                return arrays(manager).randomSplit(3, 1)[0];
-            } catch (IOException | TranslateException e) {
-                throw new AssertionError(e);
-            }
+            return Unchecked.call(() -> arrays(manager).randomSplit(3, 1)[0]);
         };
     }
 
@@ -207,16 +199,13 @@ public class DataPositionTest {
             Function<NDManager, Dataset> then,
             String why)
             throws Exception {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            if (batches == 2) { // the same is none
-                after(before.apply(manager), manager, batches)
-                        .begin(before.apply(manager), manager, null);
-            }
-            DataPosition position = after(before.apply(manager), manager, batches);
-            Dataset other = then.apply(manager);
-            Refusals.expect(
-                    RuntimeException.class, () -> position.begin(other, manager, null), why);
+        if (batches == 2) { // the same is none
+            after(before.apply(manager), manager, batches)
+                    .begin(before.apply(manager), manager, null);
         }
+        DataPosition position = after(before.apply(manager), manager, batches);
+        Dataset other = then.apply(manager);
+        Refusals.expect(RuntimeException.class, () -> position.begin(other, manager, null), why);
     }
 
     private static DataPosition after(Dataset dataset, NDManager manager, int batches)

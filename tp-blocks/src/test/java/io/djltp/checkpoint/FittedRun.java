@@ -1,5 +1,7 @@
 package io.djltp.checkpoint;
 
+import static io.djltp.testing.Blocks.newColumn;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.engine.Engine;
@@ -24,7 +26,6 @@ import ai.djl.util.Pair;
 
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
@@ -181,11 +182,7 @@ final class FittedRun {
                 .add(Linear.builder().setUnits(8).build())
                 .add(Activation::tanh)
                 .add(ParallelDropout.builder().optRate(0.3f).build())
-                .add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(CLASSES)
-                                .optBatchShardedInput(true)
-                                .build());
+                .add(newColumn(CLASSES).optBatchShardedInput(true).build());
     }
 
     private static ArrayDataset dataset(NDManager manager, boolean shuffled) {

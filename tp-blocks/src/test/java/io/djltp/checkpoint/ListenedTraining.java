@@ -18,6 +18,7 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
+import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
 
@@ -100,15 +101,9 @@ final class ListenedTraining {
         config.accept(all);
         all.addTrainingListeners(checkpoints);
         ParallelConfig ranks =
-                ParallelConfig.builder()
-                        .setMode(mode)
-                        .setRanks(2)
-                        .optJob(job)
-                        .optTimeout(Duration.ofSeconds(60))
-                        .build();
-        try (Model model = Model.newInstance("net");
+                Ranks.builder(mode, 2).optJob(job).optTimeout(Duration.ofSeconds(60)).build();
+        try (Model model = Blocks.model(network.get());
                 NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(network.get());
             ArrayDataset data =
                     new ArrayDataset.Builder()
                             .setData(TrainingRun.random(manager, 1, rows, FEATURES))

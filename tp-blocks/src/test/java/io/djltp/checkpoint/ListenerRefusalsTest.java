@@ -1,5 +1,7 @@
 package io.djltp.checkpoint;
 
+import static io.djltp.testing.Blocks.newHead;
+
 import ai.djl.Model;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.core.Linear;
@@ -15,7 +17,6 @@ import com.google.gson.JsonObject;
 import com.google.gson.JsonParser;
 import com.google.gson.JsonPrimitive;
 
-import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
@@ -105,8 +106,7 @@ public class ListenerRefusalsTest extends TestFolder {
         CheckpointListener first = builder().build();
         DefaultTrainingConfig config =
                 Configs.of(Loss.l2Loss()).addTrainingListeners(first, new EpochTrainingListener());
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(Linear.builder().setUnits(3).build());
+        try (Model model = Blocks.model(Linear.builder().setUnits(3).build())) {
             try (ParallelTrainer trainer =
                     new ParallelTrainer(model, config, ParallelConfig.tensor(2))) {
                 trainer.initialize(new Shape(4, 5));
@@ -274,8 +274,7 @@ public class ListenerRefusalsTest extends TestFolder {
                                 () ->
                                         Blocks.sequence(
                                                 ParallelDropout.builder().optRate(0.3f).build(),
-                                                ClassificationHead.builder()
-                                                        .setUnits(ListenedTraining.CLASSES)
+                                                newHead(ListenedTraining.CLASSES)
                                                         .optBatchShardedInput(true)
                                                         .build()));
         broken.fit(1);

@@ -1,6 +1,7 @@
 package io.djltp.checkpoint;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newHead;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.TrainerKind.TENSOR_2;
 
@@ -18,7 +19,6 @@ import io.djltp.exchange.PretrainedWeights;
 import io.djltp.exchange.WeightExport;
 import io.djltp.head.Margin;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
@@ -47,8 +47,7 @@ public class MarginOfCheckpointTest {
                 () ->
                         sequence(
                                 linear(6),
-                                ClassificationHead.builder()
-                                        .setUnits(CLASSES)
+                                newHead(CLASSES)
                                         .optBatchShardedInput(true)
                                         .optBias(false)
                                         .optMargin(margin)

@@ -14,6 +14,7 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
+import io.djltp.testing.Unchecked;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeMethod;
@@ -188,11 +189,7 @@ public class ResumedFitTest {
     }
 
     private static void pause(Duration time) {
-        try {
-            Thread.sleep(time.toMillis());
-        } catch (InterruptedException e) {
-            throw new IllegalStateException(e);
-        }
+        Unchecked.run(() -> Thread.sleep(time.toMillis()));
     }
 
     @Test(timeOut = 60_000)

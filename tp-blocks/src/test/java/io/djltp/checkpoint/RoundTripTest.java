@@ -12,6 +12,7 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
@@ -30,7 +31,7 @@ import java.util.Random;
  * What p ranks wrote, q ranks read bit for bit, however either cut it. Longer: {@code
  * -Ddjltp.checkpoint.cases=2000}.
  */
-public class RoundTripTest {
+public class RoundTripTest extends RecordedTest {
 
     private static final int CASES = Integer.getInteger("djltp.checkpoint.cases", 40);
     private static final int TENSORS = 5;
@@ -198,24 +199,22 @@ public class RoundTripTest {
     @Test
     public void testScalarsAndTensorsWithoutElements() throws IOException {
         Path folder = TestFolder.create();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            Shape none = new Shape(0, 3);
-            List<CutTensor> tensors =
-                    List.of(
-                            CutTensor.whole("scalar", DataType.FLOAT64, new Shape()),
-                            new CutTensor("none", DataType.INT64, none, 0, Cut.balanced(0, 2)),
-                            CutTensor.whole("last", DataType.INT8, new Shape(1)));
-            Map<String, NDArray> whole =
-                    Map.of(
-                            "scalar", manager.create(Math.PI),
-                            "none", manager.create(none, DataType.INT64),
-                            "last", manager.create(new byte[] {5}));
-            Checkpoints.write(folder, 0, 2, tensors, whole, new JsonObject());
-            try (Checkpoint checkpoint = Checkpoint.open(folder.resolve("step-00000000"))) {
-                Assert.assertEquals(checkpoint.read("scalar", manager).getDouble(), Math.PI, 0);
-                Assert.assertEquals(checkpoint.read("none", manager).getShape(), none);
-                Assert.assertEquals(checkpoint.read("last", manager).getByte(), 5);
-            }
+        Shape none = new Shape(0, 3);
+        List<CutTensor> tensors =
+                List.of(
+                        CutTensor.whole("scalar", DataType.FLOAT64, new Shape()),
+                        new CutTensor("none", DataType.INT64, none, 0, Cut.balanced(0, 2)),
+                        CutTensor.whole("last", DataType.INT8, new Shape(1)));
+        Map<String, NDArray> whole =
+                Map.of(
+                        "scalar", manager.create(Math.PI),
+                        "none", manager.create(none, DataType.INT64),
+                        "last", manager.create(new byte[] {5}));
+        Checkpoints.write(folder, 0, 2, tensors, whole, new JsonObject());
+        try (Checkpoint checkpoint = Checkpoint.open(folder.resolve("step-00000000"))) {
+            Assert.assertEquals(checkpoint.read("scalar", manager).getDouble(), Math.PI, 0);
+            Assert.assertEquals(checkpoint.read("none", manager).getShape(), none);
+            Assert.assertEquals(checkpoint.read("last", manager).getByte(), 5);
         }
     }
 
@@ -223,31 +222,27 @@ public class RoundTripTest {
     public void testACheckpointIsWrittenAgainForOtherRanks() throws IOException {
         Path folder = TestFolder.create();
         Random random = new Random(3);
-        try (NDManager manager = NDManager.newBaseManager()) {
-            List<CutTensor> tensors =
-                    List.of(
-                            tensor(1, Cut.balanced(1200, 3), 1000, 1200),
-                            tensor(0, anyCut(900, 3, random), 900, 1300),
-                            CutTensor.whole("scalar", DataType.FLOAT32, new Shape()),
-                            tensor(1, Cut.ofLengths(0, 3, 2), 1, 5, 260_000));
-            Map<String, NDArray> whole = new HashMap<>();
+        List<CutTensor> tensors =
+                List.of(
+                        tensor(1, Cut.balanced(1200, 3), 1000, 1200),
+                        tensor(0, anyCut(900, 3, random), 900, 1300),
+                        CutTensor.whole("scalar", DataType.FLOAT32, new Shape()),
+                        tensor(1, Cut.ofLengths(0, 3, 2), 1, 5, 260_000));
+        Map<String, NDArray> whole = new HashMap<>();
+        for (CutTensor each : tensors) {
+            whole.put(each.name(), Checkpoints.random(manager, each.type(), each.shape(), random));
+        }
+        Checkpoints.write(folder.resolve("3"), 5, 3, tensors, whole, new JsonObject());
+        try (Checkpoint from = Checkpoint.open(folder.resolve("3/step-00000005"));
+                Checkpoint again = from.reshard(folder.resolve("2"), 2)) {
+            Assert.assertEquals(again.getFiles().size(), 2);
+            Assert.assertEquals(again.getValues(), from.getValues());
             for (CutTensor each : tensors) {
-                whole.put(
-                        each.name(),
-                        Checkpoints.random(manager, each.type(), each.shape(), random));
-            }
-            Checkpoints.write(folder.resolve("3"), 5, 3, tensors, whole, new JsonObject());
-            try (Checkpoint from = Checkpoint.open(folder.resolve("3/step-00000005"));
-                    Checkpoint again = from.reshard(folder.resolve("2"), 2)) {
-                Assert.assertEquals(again.getFiles().size(), 2);
-                Assert.assertEquals(again.getValues(), from.getValues());
-                for (CutTensor each : tensors) {
-                    assertSame(
-                            again.read(each.name(), manager),
-                            whole.get(each.name()),
-                            again.getTensor(each.name()),
-                            "whole");
-                }
+                assertSame(
+                        again.read(each.name(), manager),
+                        whole.get(each.name()),
+                        again.getTensor(each.name()),
+                        "whole");
             }
         }
     }
@@ -261,15 +256,13 @@ public class RoundTripTest {
     @Test
     public void testAnArrayThatIsNotContiguous() throws IOException {
         Path folder = TestFolder.create();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            Shape shape = new Shape(3000, 500); // more than a chunk
-            NDArray array =
-                    Checkpoints.random(manager, DataType.FLOAT32, shape, new Random(1)).transpose();
-            CutTensor tensor = CutTensor.whole("w", DataType.FLOAT32, array.getShape());
-            Checkpoints.write(folder, 1, 1, List.of(tensor), Map.of("w", array), new JsonObject());
-            try (Checkpoint checkpoint = Checkpoint.open(folder.resolve("step-00000001"))) {
-                assertSame(checkpoint.read("w", manager), array, tensor, "whole");
-            }
+        Shape shape = new Shape(3000, 500); // more than a chunk
+        NDArray array =
+                Checkpoints.random(manager, DataType.FLOAT32, shape, new Random(1)).transpose();
+        CutTensor tensor = CutTensor.whole("w", DataType.FLOAT32, array.getShape());
+        Checkpoints.write(folder, 1, 1, List.of(tensor), Map.of("w", array), new JsonObject());
+        try (Checkpoint checkpoint = Checkpoint.open(folder.resolve("step-00000001"))) {
+            assertSame(checkpoint.read("w", manager), array, tensor, "whole");
         }
     }
 }

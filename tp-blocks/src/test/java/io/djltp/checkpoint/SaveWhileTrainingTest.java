@@ -8,6 +8,8 @@ import ai.djl.ndarray.NDManager;
 import io.djltp.checkpoint.StateWriter.PendingSave;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.Ranks;
+import io.djltp.testing.Unchecked;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -151,21 +153,13 @@ public class SaveWhileTrainingTest {
     }
 
     private static void await(CountDownLatch latch) {
-        try {
-            latch.await();
-        } catch (InterruptedException e) {
-            throw new IllegalStateException(e);
-        }
+        Unchecked.run(() -> latch.await());
     }
 
     private static PendingSave hang(
             StoppedRun.Task task, CheckpointFolder folder, CountDownLatch gone) {
         ParallelConfig ranks =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
-                        .setRanks(2)
-                        .optTimeout(Duration.ofSeconds(1))
-                        .build();
+                Ranks.builder(ParallelMode.TENSOR, 2).optTimeout(Duration.ofSeconds(1)).build();
         try (Model model = Model.newInstance("net");
                 NDManager manager = NDManager.newBaseManager()) {
             try (ParallelTrainer trainer = new ParallelTrainer(model, task.begin(model), ranks);

@@ -4,6 +4,7 @@ import static io.djltp.testing.TrainerKind.TENSOR_2;
 
 import io.djltp.collective.ForkedJvm;
 import io.djltp.testing.TestFolder;
+import io.djltp.testing.Unchecked;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeMethod;
@@ -156,11 +157,7 @@ public class StoppedFitTest {
 
         private static void sleep() {
             System.out.println("slow step");
-            try {
-                Thread.sleep(60_000);
-            } catch (InterruptedException e) {
-                throw new IllegalStateException(e);
-            }
+            Unchecked.run(() -> Thread.sleep(60_000));
         }
     }
 }

@@ -6,7 +6,6 @@ import ai.djl.modality.Input;
 import ai.djl.modality.Output;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
@@ -28,6 +27,7 @@ import io.djltp.classes.ClassData.Features;
 import io.djltp.classes.ClassData.Row;
 import io.djltp.classes.ClassModel.Objective;
 import io.djltp.rank.ParallelConfig;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
 import io.djltp.zoo.RankedNetwork;
@@ -46,7 +46,7 @@ import java.util.Objects;
 import java.util.stream.Stream;
 
 /** Models of each kind of data are trained, saved, loaded here and by DJL, and asked. */
-public class ClassModelTest {
+public class ClassModelTest extends RecordedTest {
 
     private static final int ROWS = 60;
     private static final int CLASSES = 6;
@@ -263,19 +263,17 @@ public class ClassModelTest {
     /** 0 fills short texts up. */
     @Test
     public void textsHaveFeaturesOfOneLength() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            Block body = ClassModel.newTextBody(512, 32);
-            body.initialize(manager, DataType.FLOAT32, new Shape(2, 4));
-            ParameterStore store = new ParameterStore(manager, false);
-            NDList ids = new NDList(manager.create(new int[][] {{5, 9, 0, 0}, {7, 7, 7, 0}}));
-            NDArray features = body.forward(store, ids, false).singletonOrThrow();
-            for (float length : features.square().sum(new int[] {1}).sqrt().toFloatArray()) {
-                Assert.assertEquals(length, 16, 1e-3f);
-            }
-            NDList narrow = new NDList(manager.create(new int[][] {{5, 9}}));
-            float[] first = body.forward(store, narrow, false).head().toFloatArray();
-            Assert.assertEquals(features.get(0).toFloatArray(), first, 1e-4f);
+        Block body = ClassModel.newTextBody(512, 32);
+        body.initialize(manager, DataType.FLOAT32, new Shape(2, 4));
+        ParameterStore store = new ParameterStore(manager, false);
+        NDList ids = new NDList(manager.create(new int[][] {{5, 9, 0, 0}, {7, 7, 7, 0}}));
+        NDArray features = body.forward(store, ids, false).singletonOrThrow();
+        for (float length : features.square().sum(new int[] {1}).sqrt().toFloatArray()) {
+            Assert.assertEquals(length, 16, 1e-3f);
         }
+        NDList narrow = new NDList(manager.create(new int[][] {{5, 9}}));
+        float[] first = body.forward(store, narrow, false).head().toFloatArray();
+        Assert.assertEquals(features.get(0).toFloatArray(), first, 1e-4f);
     }
 
     @DataProvider

@@ -1,6 +1,10 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.attention;
+import static io.djltp.testing.Blocks.mlp;
+import static io.djltp.testing.Blocks.newColumn;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.table;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.PLAIN;
 import static io.djltp.testing.TrainerKind.TENSOR_1;
@@ -15,10 +19,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.Parameter;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
@@ -48,37 +49,24 @@ public class NormsAndTiesTest {
 
     private static Block network(boolean cutTokens) {
         VocabParallelEmbedding embedding =
-                VocabParallelEmbedding.builder()
-                        .setVocabularySize(VOCABULARY)
-                        .setEmbeddingSize(WIDTH)
-                        .optSequenceParallel(cutTokens)
-                        .build();
+                table(VOCABULARY, WIDTH).optSequenceParallel(cutTokens).build();
         ParallelTransformerDecoderLayer layer =
                 ParallelTransformerDecoderLayer.builder()
                         .setAttention(
-                                ParallelMultiHeadAttention.builder()
-                                        .setEmbeddingSize(WIDTH)
-                                        .setHeads(4)
+                                attention(WIDTH, 4)
                                         .optKeyValueHeads(2)
                                         .optQueryKeyNorm(1e-6f)
                                         .optCausal(true)
                                         .optSequenceParallel(cutTokens)
                                         .build())
-                        .setMlp(
-                                ParallelMlp.builder()
-                                        .setUnits(WIDTH)
-                                        .setHiddenFeatures(7)
-                                        .optGated(true)
-                                        .optSequenceParallel(cutTokens)
-                                        .build())
+                        .setMlp(mlp(WIDTH, 7).optGated(true).optSequenceParallel(cutTokens).build())
                         .setNorm(() -> RmsNorm.builder().build())
                         .optPreNorm(true)
                         .build();
         return sequence(
                 embedding,
                 new ParallelTransformer(List.of(layer), RmsNorm.builder().build()),
-                ColumnParallelLinear.builder()
-                        .setUnits(VOCABULARY)
+                newColumn(VOCABULARY)
                         .optTiedWeight(embedding)
                         .optBias(false)
                         .optSequenceParallel(cutTokens)

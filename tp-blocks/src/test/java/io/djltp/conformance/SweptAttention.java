@@ -1,5 +1,6 @@
 package io.djltp.conformance;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.Blocks.sequence;
 
 import ai.djl.ndarray.NDArray;
@@ -90,9 +91,7 @@ record SweptAttention(
 
     ParallelMultiHeadAttention block() {
         ParallelMultiHeadAttention.Builder builder =
-                ParallelMultiHeadAttention.builder()
-                        .setEmbeddingSize(outputs)
-                        .setHeads(heads)
+                attention(outputs, heads)
                         .optKeyValueHeads(keyHeads)
                         .optHeadDim(dim)
                         .optBias(bias)

@@ -1,6 +1,8 @@
 package io.djltp.conformance;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.newHead;
 import static io.djltp.testing.Blocks.sequence;
 
 import ai.djl.nn.Block;
@@ -46,17 +48,11 @@ record SweptEnd(
     private Block head(VocabParallelEmbedding embedding) {
         if (fused) {
             ClassificationHead.Builder head =
-                    ClassificationHead.builder()
-                            .setUnits(outputs)
-                            .optBias(bias)
-                            .optBatchShardedInput(rowsCut);
+                    newHead(outputs).optBias(bias).optBatchShardedInput(rowsCut);
             return (embedding == null ? head : head.optTiedWeight(embedding)).build();
         }
         ColumnParallelLinear.Builder layer =
-                ColumnParallelLinear.builder()
-                        .setUnits(outputs)
-                        .optBias(bias)
-                        .optBatchShardedInput(rowsCut);
+                newColumn(outputs).optBias(bias).optBatchShardedInput(rowsCut);
         return (embedding == null ? layer : layer.optTiedWeight(embedding)).build();
     }
 }

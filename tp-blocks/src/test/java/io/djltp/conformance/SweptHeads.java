@@ -1,6 +1,8 @@
 package io.djltp.conformance;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.newRow;
 import static io.djltp.testing.Blocks.sequence;
 
 import ai.djl.ndarray.NDArray;
@@ -12,8 +14,6 @@ import ai.djl.nn.Block;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.rank.ParallelContext;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.sharding.AxisPart;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.GraphBlock;
@@ -72,8 +72,7 @@ record SweptHeads(
         block.add(
                 "qkv",
                 cut
-                        ? ColumnParallelLinear.builder()
-                                .setUnits(units)
+                        ? newColumn(units)
                                 .optBias(bias)
                                 .optShardingStrategy(
                                         ShardingStrategy.segmented(0, queries(), keys(), keys()))
@@ -82,8 +81,7 @@ record SweptHeads(
                 input.getShape());
         Block output =
                 cut
-                        ? RowParallelLinear.builder()
-                                .setUnits(outputs)
+                        ? newRow(outputs)
                                 .optBias(bias)
                                 .optShardingStrategy(ShardingStrategy.segmented(1, queries()))
                                 .build()

@@ -1,6 +1,8 @@
 package io.djltp.conformance;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.newRow;
 import static io.djltp.testing.Blocks.sequence;
 
 import ai.djl.ndarray.NDArray;
@@ -59,8 +61,7 @@ record SweptLayers(
 
     private Block column() {
         ColumnParallelLinear.Builder column =
-                ColumnParallelLinear.builder()
-                        .setUnits(hidden)
+                newColumn(hidden)
                         .optBias(bias)
                         .optBatchShardedInput(in == Layout.ROWS_CUT)
                         .optSequenceParallel(in == Layout.TOKENS_CUT)
@@ -73,8 +74,7 @@ record SweptLayers(
 
     private Block row() {
         RowParallelLinear.Builder row =
-                RowParallelLinear.builder()
-                        .setUnits(outputs)
+                newRow(outputs)
                         .optBias(bias)
                         .optBatchShardedOutput(out == Layout.ROWS_CUT)
                         .optSequenceParallel(out == Layout.TOKENS_CUT)

@@ -3,6 +3,7 @@ package io.djltp.conformance;
 import io.djltp.cut.Cut;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 
 /** An embedding whose vocabulary is cut, with which a network begins. */
 record SweptTable(int vocabulary, long features, Cut chosen, boolean padded, boolean tokensCut) {
@@ -19,10 +20,7 @@ record SweptTable(int vocabulary, long features, Cut chosen, boolean padded, boo
 
     VocabParallelEmbedding create() {
         VocabParallelEmbedding.Builder table =
-                VocabParallelEmbedding.builder()
-                        .setVocabularySize(vocabulary)
-                        .setEmbeddingSize(features)
-                        .optSequenceParallel(tokensCut);
+                Blocks.table(vocabulary, features).optSequenceParallel(tokensCut);
         if (padded) {
             table.optPaddingIndex(0);
         }

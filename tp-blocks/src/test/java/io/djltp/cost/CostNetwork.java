@@ -10,10 +10,14 @@ import static io.djltp.testing.Blocks.fused;
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.newHead;
+import static io.djltp.testing.Blocks.newRow;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
+import static io.djltp.testing.Blocks.table;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
@@ -32,11 +36,9 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.ParallelLayerNorm;
 import io.djltp.nn.Recompute;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.SyncBatchNorm;
@@ -68,8 +70,7 @@ enum CostNetwork {
             () ->
                     sequence(
                             linear(8),
-                            RowParallelLinear.builder()
-                                    .setUnits(5)
+                            newRow(5)
                                     .optInputIsParallel(false)
                                     .optBatchShardedInput(true)
                                     .build())),
@@ -238,8 +239,7 @@ enum CostNetwork {
     /** Features of which each rank has two in common with its neighbours. */
     private static Block sharedRanges(int ranks) {
         Cut cut = Cut.of(2 + 2L * ranks, ranks, rank -> List.of(new ShardRange(2L * rank, 4)));
-        return ColumnParallelLinear.builder()
-                .setUnits(cut.getLength())
+        return newColumn(cut.getLength())
                 .optBatchShardedInput(true)
                 .optShardingStrategy(ShardingStrategy.rowwise(cut))
                 .optGatherOutput(true)
@@ -255,11 +255,7 @@ enum CostNetwork {
     }
 
     private static VocabParallelEmbedding embedding(boolean cut) {
-        return VocabParallelEmbedding.builder()
-                .setVocabularySize(IDS)
-                .setEmbeddingSize(WIDTH)
-                .optSequenceParallel(cut)
-                .build();
+        return table(IDS, WIDTH).optSequenceParallel(cut).build();
     }
 
     static Block norm() {
@@ -301,8 +297,7 @@ enum CostNetwork {
     private static Block gpt(boolean cut) {
         VocabParallelEmbedding embedding = embedding(cut);
         Block head =
-                ColumnParallelLinear.builder()
-                        .setUnits(IDS)
+                newColumn(IDS)
                         .optTiedWeight(embedding)
                         .optBias(false)
                         .optSequenceParallel(cut)
@@ -358,12 +353,7 @@ enum CostNetwork {
 
     private static Block tied() {
         VocabParallelEmbedding embedding = embedding(false);
-        Block head =
-                ClassificationHead.builder()
-                        .setUnits(IDS)
-                        .optTiedWeight(embedding)
-                        .optBatchShardedInput(true)
-                        .build();
+        Block head = newHead(IDS).optTiedWeight(embedding).optBatchShardedInput(true).build();
         return sequence(embedding, linear(WIDTH), head);
     }
 

@@ -37,6 +37,7 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.CountedStep;
 import io.djltp.testing.GraphBlock;
+import io.djltp.testing.Ranks;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.ThreadedJob;
 
@@ -243,12 +244,7 @@ public class ModelCostTest {
             cost = cost(block, loss, network.inputs(), "1x2");
         }
         ParallelConfig ranks =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
-                        .setRanks(2)
-                        .optJob(job)
-                        .optDriftCheck(0)
-                        .build();
+                Ranks.builder(ParallelMode.TENSOR, 2).optJob(job).optDriftCheck(0).build();
         CountedStep step = CountedStep.run(block, loss, optimizer(0), ranks, network::batch);
         check(cost, step, job.getProcess(), 0);
         return step;

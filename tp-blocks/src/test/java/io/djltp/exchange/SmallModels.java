@@ -1,5 +1,10 @@
 package io.djltp.exchange;
 
+import static io.djltp.testing.Blocks.attention;
+import static io.djltp.testing.Blocks.mlp;
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.table;
+
 import ai.djl.MalformedModelException;
 import ai.djl.Model;
 import ai.djl.inference.Predictor;
@@ -18,9 +23,7 @@ import ai.djl.translate.TranslateException;
 import io.djltp.internal.parameters.SlicedInitializer;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformer;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
@@ -29,15 +32,16 @@ import io.djltp.nn.transformer.PositionEmbedding;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.Unchecked;
 import io.djltp.training.ParallelPredictor;
 
 import org.testng.Assert;
 
 import java.io.IOException;
 import java.io.InputStream;
-import java.net.URISyntaxException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;
@@ -65,17 +69,8 @@ final class SmallModels {
         Supplier<Block> layer =
                 () ->
                         ParallelTransformerEncoderLayer.builder()
-                                .setAttention(
-                                        ParallelMultiHeadAttention.builder()
-                                                .setEmbeddingSize(width)
-                                                .setHeads(5)
-                                                .optFusedQkv(true)
-                                                .build())
-                                .setMlp(
-                                        ParallelMlp.builder()
-                                                .setUnits(width)
-                                                .setHiddenFeatures(22)
-                                                .build())
+                                .setAttention(attention(width, 5).optFusedQkv(true).build())
+                                .setMlp(mlp(width, 22).build())
                                 .setNorm(SmallModels::norm)
                                 .build();
         List<Block> layers =
@@ -87,11 +82,7 @@ final class SmallModels {
                                                 : ParallelTransformerEncoderLayer.bert(
                                                         width, 5, 22, 0))
                         .toList();
-        Block words =
-                VocabParallelEmbedding.builder()
-                        .setVocabularySize(VOCABULARY)
-                        .setEmbeddingSize(width)
-                        .build();
+        Block words = table(VOCABULARY, width).build();
         Shape row = new Shape(5, width);
         Block embeddings = // a row for the word, one for its position and one for its kind
                 new GraphBlock(
@@ -126,18 +117,11 @@ final class SmallModels {
 
     /** Returns a Llama whose head may be its embedding. */
     static Block llama(boolean stacked, boolean tied) {
-        VocabParallelEmbedding embedding =
-                VocabParallelEmbedding.builder()
-                        .setVocabularySize(VOCABULARY)
-                        .setEmbeddingSize(24)
-                        .build();
+        VocabParallelEmbedding embedding = table(VOCABULARY, 24).build();
         List<Block> layers =
                 IntStream.range(0, LAYERS).<Block>mapToObj(i -> llamaLayer(stacked)).toList();
         ColumnParallelLinear.Builder head =
-                ColumnParallelLinear.builder()
-                        .setUnits(VOCABULARY)
-                        .optBias(false)
-                        .optGatherOutput(true);
+                newColumn(VOCABULARY).optBias(false).optGatherOutput(true);
         if (tied) {
             head.optTiedWeight(embedding);
         }
@@ -150,22 +134,14 @@ final class SmallModels {
     private static Block llamaLayer(boolean stacked) {
         return ParallelTransformerDecoderLayer.builder()
                 .setAttention(
-                        ParallelMultiHeadAttention.builder()
-                                .setEmbeddingSize(24)
-                                .setHeads(6)
+                        attention(24, 6)
                                 .optKeyValueHeads(3)
                                 .optFusedQkv(stacked)
                                 .optRotary(RotaryEmbedding.builder().build())
                                 .optCausal(true)
                                 .optBias(false)
                                 .build())
-                .setMlp(
-                        ParallelMlp.builder()
-                                .setUnits(24)
-                                .setHiddenFeatures(26)
-                                .optGated(true)
-                                .optBias(false)
-                                .build())
+                .setMlp(mlp(24, 26).optGated(true).optBias(false).build())
                 .setNorm(() -> RmsNorm.builder().optEpsilon(1e-5f).build())
                 .optPreNorm(true)
                 .build();
@@ -173,22 +149,14 @@ final class SmallModels {
 
     /** Returns a file of the resources. */
     static Path file(String name) {
-        try {
-            return Path.of(SmallModels.class.getResource("/exchange/" + name).toURI());
-        } catch (URISyntaxException e) {
-            throw new IllegalStateException(e);
-        }
+        return Unchecked.call(
+                () -> Path.of(SmallModels.class.getResource("/exchange/" + name).toURI()));
     }
 
     /** Returns what reads a parameter w of a shape. */
     static SlicedInitializer source(WeightFiles files, String rule, Shape shape)
             throws IOException, MalformedModelException {
-        Parameter parameter =
-                Parameter.builder()
-                        .setName("w")
-                        .setType(Parameter.Type.WEIGHT)
-                        .optShape(shape)
-                        .build();
+        Parameter parameter = Blocks.parameter("w", shape);
         Map<String, WeightAssignment.Target> tree =
                 Map.of("w", new WeightAssignment.Target(parameter, shape, null));
         return new WeightAssignment(files, NameMapping.parse(rule), tree)

@@ -1,6 +1,7 @@
 package io.djltp.loss;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.TENSOR_2;
@@ -17,7 +18,6 @@ import ai.djl.training.loss.Loss;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Reduction;
 import io.djltp.internal.torch.Autograd;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
@@ -312,13 +312,7 @@ public class VocabParallelCrossEntropyLossTest {
     public void gatheredLogitsAreRefused() {
         Network net =
                 Network.of(
-                        cut ->
-                                sequence(
-                                        linear(5),
-                                        ColumnParallelLinear.builder()
-                                                .setUnits(7)
-                                                .optGatherOutput(true)
-                                                .build()),
+                        cut -> sequence(linear(5), newColumn(7).optGatherOutput(true).build()),
                         VocabParallelCrossEntropyLoss::new,
                         Network.classification(6, 4, 7));
         for (TrainerKind kind : new TrainerKind[] {TENSOR_2, TENSOR_3, TENSOR_4, MESH_2X2}) {

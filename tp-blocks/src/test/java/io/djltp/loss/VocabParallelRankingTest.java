@@ -1,5 +1,6 @@
 package io.djltp.loss;
 
+import static io.djltp.testing.Blocks.newHead;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 
 import ai.djl.Model;
@@ -12,8 +13,8 @@ import ai.djl.training.Trainer;
 
 import io.djltp.collective.Collective;
 import io.djltp.head.TopClasses;
-import io.djltp.nn.ClassificationHead;
 import io.djltp.testing.Configs;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
@@ -35,7 +36,7 @@ import java.util.stream.LongStream;
 import java.util.stream.Stream;
 
 /** Metrics of rankings are those of a plain implementation, of which many places are ties. */
-public class VocabParallelRankingTest {
+public class VocabParallelRankingTest extends RecordedTest {
 
     private static final int ROWS = 7; // of a batch, uneven over 2 to 4 ranks
     private static final int CLASSES = 1203;
@@ -245,8 +246,7 @@ public class VocabParallelRankingTest {
             TrainerKind kind, boolean fused, List<VocabParallelRanking> evaluators) {
         try (Model model = Model.newInstance("ranking")) {
             model.setBlock(
-                    ClassificationHead.builder()
-                            .setUnits(CLASSES)
+                    newHead(CLASSES)
                             .optBias(false)
                             .optFusedLoss(fused)
                             .optBatchShardedInput(true)
@@ -284,46 +284,41 @@ public class VocabParallelRankingTest {
     /** One label a row is a recall of 0 or 1; the label -100 does not count. */
     @Test
     public void oneLabelARow() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDList logits =
-                    new NDList(manager.create(new float[][] {{1, 3, 2}, {0, 0, 0}, {1, 2, 3}}));
-            NDList labels = new NDList(manager.create(new long[] {2, 0, -100}));
-            float nan = Float.NaN;
-            Assert.assertEquals(
-                    VocabParallelRanking.precision(1).evaluate(labels, logits).toFloatArray(),
-                    new float[] {0, 1, nan});
-            // there are 3 classes, and all of them are found
-            Assert.assertEquals(
-                    VocabParallelRanking.recall(9).evaluate(labels, logits).toFloatArray(),
-                    new float[] {1, 1, nan});
-            // what the caller holds may change between two evaluations
-            logits.head().set(new float[] {0, 0, 1, 0, 0, 1, 0, 0, 0});
-            Assert.assertEquals(
-                    VocabParallelRanking.precision(1).evaluate(labels, logits).toFloatArray(),
-                    new float[] {1, 0, nan});
-        }
+        NDList logits = new NDList(manager.create(new float[][] {{1, 3, 2}, {0, 0, 0}, {1, 2, 3}}));
+        NDList labels = new NDList(manager.create(new long[] {2, 0, -100}));
+        float nan = Float.NaN;
+        Assert.assertEquals(
+                VocabParallelRanking.precision(1).evaluate(labels, logits).toFloatArray(),
+                new float[] {0, 1, nan});
+        // there are 3 classes, and all of them are found
+        Assert.assertEquals(
+                VocabParallelRanking.recall(9).evaluate(labels, logits).toFloatArray(),
+                new float[] {1, 1, nan});
+        // what the caller holds may change between two evaluations
+        logits.head().set(new float[] {0, 0, 1, 0, 0, 1, 0, 0, 0});
+        Assert.assertEquals(
+                VocabParallelRanking.precision(1).evaluate(labels, logits).toFloatArray(),
+                new float[] {1, 0, nan});
     }
 
     /** A row may have fewer best classes than others, such as one without those of a filter. */
     @Test
     public void rowsOfFewerClasses() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            float none = Float.NEGATIVE_INFINITY;
-            TopClasses best =
-                    new TopClasses(
-                            manager.create(new long[][] {{2, 1, 0}, {1, 0, 0}}),
-                            manager.create(new float[][] {{3, 2, 1}, {3, none, none}}),
-                            null);
-            NDList labels = new NDList(manager.create(new long[][] {{0, 1}, {0, -1}}));
-            VocabParallelRanking recall = VocabParallelRanking.recall(3);
-            VocabParallelRanking f1 = VocabParallelRanking.microF1(3, none);
-            for (VocabParallelRanking each : List.of(recall, f1)) {
-                each.addAccumulator("a");
-                each.updateAccumulator("a", labels, best);
-            }
-            Assert.assertEquals(recall.getAccumulator("a"), 0.5f, 0);
-            Assert.assertEquals(f1.getAccumulator("a"), 2 * 2 / (4f + 3), 1e-6);
+        float none = Float.NEGATIVE_INFINITY;
+        TopClasses best =
+                new TopClasses(
+                        manager.create(new long[][] {{2, 1, 0}, {1, 0, 0}}),
+                        manager.create(new float[][] {{3, 2, 1}, {3, none, none}}),
+                        null);
+        NDList labels = new NDList(manager.create(new long[][] {{0, 1}, {0, -1}}));
+        VocabParallelRanking recall = VocabParallelRanking.recall(3);
+        VocabParallelRanking f1 = VocabParallelRanking.microF1(3, none);
+        for (VocabParallelRanking each : List.of(recall, f1)) {
+            each.addAccumulator("a");
+            each.updateAccumulator("a", labels, best);
         }
+        Assert.assertEquals(recall.getAccumulator("a"), 0.5f, 0);
+        Assert.assertEquals(f1.getAccumulator("a"), 2 * 2 / (4f + 3), 1e-6);
     }
 
     /** Of pyxclib's compute_inv_propesity. */

@@ -1,7 +1,9 @@
 package io.djltp.nn;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newHead;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.table;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.PLAIN;
 import static io.djltp.testing.TrainerKind.TENSOR_2;
@@ -34,10 +36,7 @@ public class BadIdTest {
     private static final int PLACES = 3;
 
     private static VocabParallelEmbedding embedding() {
-        return VocabParallelEmbedding.builder()
-                .setVocabularySize(VOCABULARY)
-                .setEmbeddingSize(4)
-                .build();
+        return table(VOCABULARY, 4).build();
     }
 
     @Test(dataProvider = "kinds", dataProviderClass = TrainerKind.class, timeOut = 60_000)
@@ -90,8 +89,7 @@ public class BadIdTest {
             boolean bad = i == 1;
             VocabParallelEmbedding embedding = embedding();
             Block head =
-                    ClassificationHead.builder()
-                            .setUnits(VOCABULARY)
+                    newHead(VOCABULARY)
                             .optTiedWeight(embedding)
                             .optBias(false)
                             .optBatchShardedInput(true)

@@ -32,6 +32,7 @@ import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.Configs;
 import io.djltp.testing.PyTorch;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.training.ParallelTrainer;
@@ -53,7 +54,7 @@ import java.util.stream.IntStream;
  * Rows that a step has used are updated as a gradient of the whole table would update them. Every
  * second batch has weights, and wider bags.
  */
-public class EmbeddingBagTest {
+public class EmbeddingBagTest extends RecordedTest {
 
     private static final int ROWS = 37;
     private static final int FEATURES = 5;
@@ -342,14 +343,12 @@ public class EmbeddingBagTest {
 
     @Test
     public void anIdIsNamedOutsideOfRanks() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
-            bag.initialize(manager, DataType.FLOAT32, new Shape(1, PLACES));
-            NDArray ids = manager.create(new int[] {1, 0, 37, 0}, new Shape(1, PLACES));
-            for (boolean training : new boolean[] {false, true}) {
-                ParameterStore store = new ParameterStore(manager, false);
-                refuses(37, () -> bag.forward(store, new NDList(ids), training));
-            }
+        EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
+        bag.initialize(manager, DataType.FLOAT32, new Shape(1, PLACES));
+        NDArray ids = manager.create(new int[] {1, 0, 37, 0}, new Shape(1, PLACES));
+        for (boolean training : new boolean[] {false, true}) {
+            ParameterStore store = new ParameterStore(manager, false);
+            refuses(37, () -> bag.forward(store, new NDList(ids), training));
         }
     }
 
@@ -364,37 +363,33 @@ public class EmbeddingBagTest {
     /** Bags may be empty, and a row may be in a bag twice. */
     @Test
     public void sumsWhatIsThere() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            EmbeddingBag bag = new EmbeddingBag(3, 1);
-            bag.initialize(manager, DataType.FLOAT32, new Shape(1, PLACES));
-            bag.getParameters().valueAt(0).getArray().set(new float[] {100, 2, 3});
-            NDArray ids = manager.create(new int[] {0, 0, 0, 0, 1, 2, 0, 2}, new Shape(2, PLACES));
-            NDArray sums =
-                    bag.forward(new ParameterStore(manager, false), new NDList(ids), false)
-                            .singletonOrThrow();
-            Assert.assertEquals(sums.toFloatArray(), new float[] {0, 8});
-        }
+        EmbeddingBag bag = new EmbeddingBag(3, 1);
+        bag.initialize(manager, DataType.FLOAT32, new Shape(1, PLACES));
+        bag.getParameters().valueAt(0).getArray().set(new float[] {100, 2, 3});
+        NDArray ids = manager.create(new int[] {0, 0, 0, 0, 1, 2, 0, 2}, new Shape(2, PLACES));
+        NDArray sums =
+                bag.forward(new ParameterStore(manager, false), new NDList(ids), false)
+                        .singletonOrThrow();
+        Assert.assertEquals(sums.toFloatArray(), new float[] {0, 8});
     }
 
     /** The weight of a place that is filled up is none; NaN and infinity are weights. */
     @Test
     public void weightsMultiplyRows() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            EmbeddingBag bag = new EmbeddingBag(3, 1);
-            bag.initialize(manager, DataType.FLOAT32, new Shape(1, 2), new Shape(1, 2));
-            bag.getParameters().valueAt(0).getArray().set(new float[] {100, 2, 3});
-            Shape shape = new Shape(4, 2);
-            NDArray ids = manager.create(new long[] {1, 2, 0, 0, 2, 0, 1, 1}, shape);
-            float nan = Float.NaN;
-            NDArray weights = manager.create(new float[] {.5f, -1, nan, 7, nan, 1, 0, 2}, shape);
-            ParameterStore store = new ParameterStore(manager, false);
-            for (boolean training : new boolean[] {false, true}) {
-                NDArray sums = bag.forward(store, new NDList(ids, weights), training).head();
-                Assert.assertEquals(sums.toFloatArray(), new float[] {-2, 0, nan, 4});
-            }
-            NDList none = new NDList(manager.create(new Shape(3, 0), DataType.INT32));
-            Assert.assertEquals(bag.forward(store, none, true).head().toFloatArray(), new float[3]);
+        EmbeddingBag bag = new EmbeddingBag(3, 1);
+        bag.initialize(manager, DataType.FLOAT32, new Shape(1, 2), new Shape(1, 2));
+        bag.getParameters().valueAt(0).getArray().set(new float[] {100, 2, 3});
+        Shape shape = new Shape(4, 2);
+        NDArray ids = manager.create(new long[] {1, 2, 0, 0, 2, 0, 1, 1}, shape);
+        float nan = Float.NaN;
+        NDArray weights = manager.create(new float[] {.5f, -1, nan, 7, nan, 1, 0, 2}, shape);
+        ParameterStore store = new ParameterStore(manager, false);
+        for (boolean training : new boolean[] {false, true}) {
+            NDArray sums = bag.forward(store, new NDList(ids, weights), training).head();
+            Assert.assertEquals(sums.toFloatArray(), new float[] {-2, 0, nan, 4});
         }
+        NDList none = new NDList(manager.create(new Shape(3, 0), DataType.INT32));
+        Assert.assertEquals(bag.forward(store, none, true).head().toFloatArray(), new float[3]);
     }
 
     @DataProvider
@@ -419,16 +414,14 @@ public class EmbeddingBagTest {
 
     @Test(dataProvider = "inputs")
     public void inputsAreRowNumbersAndWeights(Object[] arguments) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
-            bag.initialize(manager, DataType.FLOAT32, new Shape(2, 3));
-            NDList input = new NDList();
-            for (int i = 1; i < arguments.length; i += 2) {
-                input.add(manager.ones((Shape) arguments[i + 1], (DataType) arguments[i]));
-            }
-            Refusals.throwsArgument(
-                    () -> bag.forward(new ParameterStore(manager, false), input, false),
-                    (String) arguments[0]);
+        EmbeddingBag bag = new EmbeddingBag(ROWS, FEATURES);
+        bag.initialize(manager, DataType.FLOAT32, new Shape(2, 3));
+        NDList input = new NDList();
+        for (int i = 1; i < arguments.length; i += 2) {
+            input.add(manager.ones((Shape) arguments[i + 1], (DataType) arguments[i]));
         }
+        Refusals.throwsArgument(
+                () -> bag.forward(new ParameterStore(manager, false), input, false),
+                (String) arguments[0]);
     }
 }

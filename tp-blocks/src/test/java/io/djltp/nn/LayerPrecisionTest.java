@@ -1,10 +1,15 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.Blocks.gelu;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.mlp;
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.newRow;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
+import static io.djltp.testing.Blocks.table;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.PLAIN;
 
@@ -19,8 +24,6 @@ import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.ParameterStore;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.rank.ParallelMode;
@@ -86,17 +89,9 @@ public class LayerPrecisionTest {
     private static Function<Precision, Block> gatheredAndScattered() {
         return precision ->
                 sequence(
-                        ColumnParallelLinear.builder()
-                                .setUnits(13)
-                                .optGatherOutput(true)
-                                .optPrecision(precision)
-                                .build(),
+                        newColumn(13).optGatherOutput(true).optPrecision(precision).build(),
                         gelu(),
-                        RowParallelLinear.builder()
-                                .setUnits(WIDTH)
-                                .optInputIsParallel(false)
-                                .optPrecision(precision)
-                                .build());
+                        newRow(WIDTH).optInputIsParallel(false).optPrecision(precision).build());
     }
 
     private static Function<Precision, Block> decoders(boolean recompute, boolean cutTokens) {
@@ -152,14 +147,12 @@ public class LayerPrecisionTest {
                 kind,
                 precision ->
                         sequence(
-                                ColumnParallelLinear.builder()
-                                        .setUnits(17)
+                                newColumn(17)
                                         .optBatchShardedInput(true)
                                         .optPrecision(precision)
                                         .build(),
                                 gelu(),
-                                RowParallelLinear.builder()
-                                        .setUnits(WIDTH)
+                                newRow(WIDTH)
                                         .optBatchShardedOutput(true)
                                         .optPrecision(precision)
                                         .build()),
@@ -172,16 +165,11 @@ public class LayerPrecisionTest {
         TrainingRun[] runs = new TrainingRun[2];
         for (int i = 0; i < 2; i++) {
             Precision precision = i == 0 ? Precision.FLOAT32 : Precision.BFLOAT16;
-            VocabParallelEmbedding embedding =
-                    VocabParallelEmbedding.builder()
-                            .setVocabularySize(13)
-                            .setEmbeddingSize(WIDTH)
-                            .build();
+            VocabParallelEmbedding embedding = table(13, WIDTH).build();
             Block block =
                     sequence(
                             embedding,
-                            ColumnParallelLinear.builder()
-                                    .setUnits(13)
+                            newColumn(13)
                                     .optTiedWeight(embedding)
                                     .optBias(false)
                                     .optGatherOutput(true)
@@ -202,9 +190,7 @@ public class LayerPrecisionTest {
             Precision precision, long width, boolean recompute, boolean cutTokens) {
         return ParallelTransformerDecoderLayer.builder()
                 .setAttention(
-                        ParallelMultiHeadAttention.builder()
-                                .setEmbeddingSize(width)
-                                .setHeads(4)
+                        attention(width, 4)
                                 .optKeyValueHeads(2)
                                 .optCausal(true)
                                 .optBias(false) // that of keys has no gradient but rounding
@@ -212,9 +198,7 @@ public class LayerPrecisionTest {
                                 .optPrecision(precision)
                                 .build())
                 .setMlp(
-                        ParallelMlp.builder()
-                                .setUnits(width)
-                                .setHiddenFeatures(width + 1)
+                        mlp(width, width + 1)
                                 .optGated(true)
                                 .optSequenceParallel(cutTokens)
                                 .optPrecision(precision)
@@ -268,12 +252,7 @@ public class LayerPrecisionTest {
                 PLAIN,
                 precision ->
                         sequence(
-                                sum(
-                                        map(x -> x),
-                                        ColumnParallelLinear.builder()
-                                                .setUnits(WIDTH)
-                                                .optPrecision(precision)
-                                                .build())),
+                                sum(map(x -> x), newColumn(WIDTH).optPrecision(precision).build())),
                 WIDTH);
     }
 

@@ -1,5 +1,7 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.newColumn;
+
 import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.ndarray.NDArray;
@@ -40,12 +42,7 @@ public class LoraConfigTest {
         if (tokens) {
             network.add(new SequenceScatter());
         }
-        network.add(
-                        ColumnParallelLinear.builder()
-                                .setUnits(9)
-                                .optSequenceParallel(tokens)
-                                .optBatchShardedInput(!tokens)
-                                .build())
+        network.add(newColumn(9).optSequenceParallel(tokens).optBatchShardedInput(!tokens).build())
                 .add(Activation::relu)
                 .add(RowParallelLinear.builder().setUnits(5).optSequenceParallel(tokens).build());
         if (tokens) {

@@ -1,5 +1,8 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.newRow;
+
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
 import ai.djl.ndarray.NDManager;
@@ -15,6 +18,7 @@ import io.djltp.testing.LayerPass;
 import io.djltp.testing.LayerPass.Part;
 import io.djltp.testing.Layers;
 import io.djltp.testing.Ranks;
+import io.djltp.testing.RecordedTest;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -29,7 +33,7 @@ import java.util.List;
  * every size, whatever a rank has of its input and output. The small cases have integers only, so
  * that every order of summation gives the same bits, in 16 bits too.
  */
-public class ParallelLinearTest {
+public class ParallelLinearTest extends RecordedTest {
 
     // fp32: sums of up to 129 products in another order
     private static final double TOLERANCE = 1e-6;
@@ -70,14 +74,12 @@ public class ParallelLinearTest {
 
         AbstractParallelLinear create(long units, boolean bias) {
             return isColumn()
-                    ? ColumnParallelLinear.builder()
-                            .setUnits(units)
+                    ? newColumn(units)
                             .optBias(bias)
                             .optGatherOutput(output == Part.WHOLE)
                             .optBatchShardedInput(input == Part.ROWS)
                             .build()
-                    : RowParallelLinear.builder()
-                            .setUnits(units)
+                    : newRow(units)
                             .optBias(bias)
                             .optInputIsParallel(input == Part.FEATURES)
                             .optBatchShardedInput(input == Part.ROWS)
@@ -116,40 +118,34 @@ public class ParallelLinearTest {
         everyRankHasItsPart(kind, ranks, DataType.FLOAT16);
     }
 
-    private static void everyRankHasItsPart(Kind kind, int ranks, DataType type) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            LayerPass pass = golden(manager, kind, ranks, type);
-            NDList expected =
-                    kind.isColumn()
-                            ? new NDList(
-                                    array(manager, 2, 6, 16, 26, 36, 15, 52, 89, 126),
-                                    array(manager, 2, 60, 70, 80, 132, 158, 184),
-                                    array(
-                                            manager, 4, 15, 21, 27, 18, 26, 34, 21, 31, 41, 24, 36,
-                                            48),
-                                    manager.create(new float[] {6, 8, 10, 12}))
-                            : new NDList(
-                                    array(manager, 2, 15, 40, 65, 39, 128, 217),
-                                    array(manager, 2, 32, 38, 44, 50, 68, 83, 98, 113),
-                                    array(
-                                            manager, 3, 16, 21, 26, 31, 20, 27, 34, 41, 24, 33, 42,
-                                            51),
-                                    manager.create(new float[] {5, 7, 9}));
-            pass.assertDense(expected, kind.input, kind.output, 0);
-            kind.assertCounts(pass, ranks);
-            for (int rank = 0; rank < ranks; rank++) {
-                Assert.assertEquals(pass.output(rank).getDataType(), type);
-            }
-            Assert.assertEquals(pass.isOutputSharded(), kind == Kind.COLUMN && ranks > 1);
+    private void everyRankHasItsPart(Kind kind, int ranks, DataType type) {
+        LayerPass pass = golden(kind, ranks, type);
+        NDList expected =
+                kind.isColumn()
+                        ? new NDList(
+                                array(2, 6, 16, 26, 36, 15, 52, 89, 126),
+                                array(2, 60, 70, 80, 132, 158, 184),
+                                array(4, 15, 21, 27, 18, 26, 34, 21, 31, 41, 24, 36, 48),
+                                manager.create(new float[] {6, 8, 10, 12}))
+                        : new NDList(
+                                array(2, 15, 40, 65, 39, 128, 217),
+                                array(2, 32, 38, 44, 50, 68, 83, 98, 113),
+                                array(3, 16, 21, 26, 31, 20, 27, 34, 41, 24, 33, 42, 51),
+                                manager.create(new float[] {5, 7, 9}));
+        pass.assertDense(expected, kind.input, kind.output, 0);
+        kind.assertCounts(pass, ranks);
+        for (int rank = 0; rank < ranks; rank++) {
+            Assert.assertEquals(pass.output(rank).getDataType(), type);
         }
+        Assert.assertEquals(pass.isOutputSharded(), kind == Kind.COLUMN && ranks > 1);
     }
 
-    private static NDArray array(NDManager manager, int rows, float... values) {
+    private NDArray array(int rows, float... values) {
         return manager.create(values, new Shape(rows, values.length / rows));
     }
 
     /** The weight is 0, 1, .. 11, the bias 1, 2, .., the input 0, 1, .., its gradient 1, 2, .. */
-    private static LayerPass golden(NDManager manager, Kind kind, int ranks, DataType type) {
+    private LayerPass golden(Kind kind, int ranks, DataType type) {
         int units = kind.isColumn() ? 4 : 3;
         Shape input = new Shape(2, 12 / units);
         AbstractParallelLinear layer =
@@ -164,42 +160,30 @@ public class ParallelLinearTest {
                 ranks,
                 layer,
                 manager.create(Layers.count(0, (int) input.size()), input).toType(type, false),
-                array(manager, 2, Layers.count(1, 2 * units)).toType(type, false));
+                array(2, Layers.count(1, 2 * units)).toType(type, false));
     }
 
-    /** What the all-reduce of the backward pass adds up. */
-    @Test(timeOut = 60_000)
-    public void partialInputGradientsOfTwoRanksAddUp() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            LayerPass pass = golden(manager, Kind.COLUMN, 2, DataType.FLOAT32);
-            NDArray gradient = array(manager, 2, Layers.count(1, 8));
-            float[][] expected = {{6, 9, 12, 18, 29, 40}, {54, 61, 68, 114, 129, 144}};
-            for (int rank = 0; rank < 2; rank++) {
-                NDArray own = Part.FEATURES.of(gradient, rank, 2);
-                ArrayAssert.assertExact(
-                        own.dot(pass.value(rank, "weight")),
-                        expected[rank],
-                        new Shape(2, 3),
-                        "partial gradient of rank " + rank);
-            }
-        }
+    @DataProvider
+    public Object[][] partial() {
+        return new Object[][] {
+            {Kind.COLUMN, new float[][] {{6, 9, 12, 18, 29, 40}, {54, 61, 68, 114, 129, 144}}},
+            {Kind.ROW, new float[][] {{1, 5, 9, 5, 41, 77}, {13, 33, 53, 33, 85, 137}}}
+        };
     }
 
-    /** What the all-reduce of the forward pass adds up. */
-    @Test(timeOut = 60_000)
-    public void partialOutputsOfTwoRanksAddUp() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            LayerPass pass = golden(manager, Kind.ROW, 2, DataType.FLOAT32);
-            NDArray input = array(manager, 2, Layers.count(0, 8));
-            float[][] expected = {{1, 5, 9, 5, 41, 77}, {13, 33, 53, 33, 85, 137}};
-            for (int rank = 0; rank < 2; rank++) {
-                NDArray own = Part.FEATURES.of(input, rank, 2);
-                ArrayAssert.assertExact(
-                        own.dot(pass.value(rank, "weight").transpose()),
-                        expected[rank],
-                        new Shape(2, 3),
-                        "partial output of rank " + rank);
-            }
+    /** What the all-reduce adds up: gradients of the input backward, or outputs forward. */
+    @Test(dataProvider = "partial", timeOut = 60_000)
+    public void partsOfTwoRanksAddUp(Kind kind, float[][] expected) {
+        LayerPass pass = golden(kind, 2, DataType.FLOAT32);
+        NDArray whole = array(2, Layers.count(kind.isColumn() ? 1 : 0, 8));
+        for (int rank = 0; rank < 2; rank++) {
+            NDArray own = Part.FEATURES.of(whole, rank, 2);
+            NDArray weight = pass.value(rank, "weight");
+            ArrayAssert.assertExact(
+                    own.dot(kind.isColumn() ? weight : weight.transpose()),
+                    expected[rank],
+                    new Shape(2, 3),
+                    "part of rank " + rank);
         }
     }
 
@@ -210,34 +194,31 @@ public class ParallelLinearTest {
 
     @Test(dataProvider = "sizes", timeOut = 60_000)
     public void threeAxesAreTwoFlattened(Kind kind, int ranks) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray input = manager.randomNormal(new Shape(3, 5, 7));
-            NDArray gradient = manager.randomNormal(new Shape(3, 5, 10));
-            AbstractParallelLinear layer = random(manager, kind, 10, 7, true);
-            LayerPass deep = kind.run(ranks, layer, input, gradient);
-            LayerPass flat = kind.run(ranks, layer, input.reshape(15, 7), gradient.reshape(15, 10));
-            for (int rank = 0; rank < ranks; rank++) {
-                Assert.assertEquals(
-                        deep.output(rank).getShape(),
-                        kind.output.of(gradient, rank, ranks).getShape());
-                Assert.assertEquals(
-                        deep.inputGradient(rank).getShape(),
-                        kind.input.of(input, rank, ranks).getShape());
-                // the same products in the same order: the same bits
-                assertSame(deep.output(rank), flat.output(rank));
-                assertSame(deep.inputGradient(rank), flat.inputGradient(rank));
-                assertSame(deep.gradient(rank, "weight"), flat.gradient(rank, "weight"));
-                long own = deep.output(rank).getShape().get(2);
-                Assert.assertEquals(deep.gradient(rank, "bias").getShape(), new Shape(own));
-                if (kind == Kind.ROW) {
-                    assertSame(deep.gradient(rank, "bias"), flat.gradient(rank, "bias"));
-                }
-                ArrayAssert.assertClose(
-                        deep.gradient(rank, "bias"),
-                        flat.gradient(rank, "bias"),
-                        TOLERANCE, // summed over two axes instead of one
-                        "bias gradient");
+        NDArray input = manager.randomNormal(new Shape(3, 5, 7));
+        NDArray gradient = manager.randomNormal(new Shape(3, 5, 10));
+        AbstractParallelLinear layer = random(kind, 10, 7, true);
+        LayerPass deep = kind.run(ranks, layer, input, gradient);
+        LayerPass flat = kind.run(ranks, layer, input.reshape(15, 7), gradient.reshape(15, 10));
+        for (int rank = 0; rank < ranks; rank++) {
+            Assert.assertEquals(
+                    deep.output(rank).getShape(), kind.output.of(gradient, rank, ranks).getShape());
+            Assert.assertEquals(
+                    deep.inputGradient(rank).getShape(),
+                    kind.input.of(input, rank, ranks).getShape());
+            // the same products in the same order: the same bits
+            assertSame(deep.output(rank), flat.output(rank));
+            assertSame(deep.inputGradient(rank), flat.inputGradient(rank));
+            assertSame(deep.gradient(rank, "weight"), flat.gradient(rank, "weight"));
+            long own = deep.output(rank).getShape().get(2);
+            Assert.assertEquals(deep.gradient(rank, "bias").getShape(), new Shape(own));
+            if (kind == Kind.ROW) {
+                assertSame(deep.gradient(rank, "bias"), flat.gradient(rank, "bias"));
             }
+            ArrayAssert.assertClose(
+                    deep.gradient(rank, "bias"),
+                    flat.gradient(rank, "bias"),
+                    TOLERANCE, // summed over two axes instead of one
+                    "bias gradient");
         }
     }
 
@@ -260,30 +241,27 @@ public class ParallelLinearTest {
         }
     }
 
-    private static void unevenLayersAreTheDenseLayer(Kind kind, long[] lengths) {
+    private void unevenLayersAreTheDenseLayer(Kind kind, long[] lengths) {
         int units = kind.isColumn() ? 129 : 17;
         int features = kind.isColumn() ? 17 : 129;
-        try (NDManager manager = NDManager.newBaseManager()) {
-            for (boolean bias : new boolean[] {true, false}) {
-                AbstractParallelLinear layer = random(manager, kind, units, features, bias);
-                NDArray input = manager.randomNormal(new Shape(6, features));
-                NDArray gradient = manager.randomNormal(new Shape(6, units));
-                LayerPass pass = kind.run(lengths.length, layer, input, gradient);
-                NDList dense = Layers.dense(layer, input, gradient);
-                pass.assertDense(dense, kind.input, kind.output, TOLERANCE);
-                for (int rank = 0; rank < lengths.length; rank++) {
-                    long own = lengths[rank];
-                    Shape part = kind.isColumn() ? new Shape(own, 17) : new Shape(17, own);
-                    Assert.assertEquals(pass.gradient(rank, "weight").getShape(), part);
-                }
-                assertGathered(manager, layer, pass, lengths.length);
+        for (boolean bias : new boolean[] {true, false}) {
+            AbstractParallelLinear layer = random(kind, units, features, bias);
+            NDArray input = manager.randomNormal(new Shape(6, features));
+            NDArray gradient = manager.randomNormal(new Shape(6, units));
+            LayerPass pass = kind.run(lengths.length, layer, input, gradient);
+            NDList dense = Layers.dense(layer, input, gradient);
+            pass.assertDense(dense, kind.input, kind.output, TOLERANCE);
+            for (int rank = 0; rank < lengths.length; rank++) {
+                long own = lengths[rank];
+                Shape part = kind.isColumn() ? new Shape(own, 17) : new Shape(17, own);
+                Assert.assertEquals(pass.gradient(rank, "weight").getShape(), part);
             }
+            assertGathered(layer, pass, lengths.length);
         }
     }
 
     /** Parts that are put together are the parameters, to the last bit. */
-    private static void assertGathered(
-            NDManager manager, AbstractParallelLinear layer, LayerPass pass, int ranks) {
+    private void assertGathered(AbstractParallelLinear layer, LayerPass pass, int ranks) {
         for (var named : layer.getDirectParameters()) {
             NDArray whole = named.getValue().getArray();
             ShardingStrategy strategy = layer.getShardingStrategy(named.getValue());
@@ -295,8 +273,7 @@ public class ParallelLinearTest {
         }
     }
 
-    private static AbstractParallelLinear random(
-            NDManager manager, Kind kind, int units, int features, boolean bias) {
+    private AbstractParallelLinear random(Kind kind, int units, int features, boolean bias) {
         return Layers.initialize(
                 kind.create(units, bias),
                 manager,
@@ -313,35 +290,33 @@ public class ParallelLinearTest {
         aFrozenWeightGetsNoGradientAndCommunicatesNone(Kind.ROW_OF_WHOLE_INPUTS);
     }
 
-    private static void aFrozenWeightGetsNoGradientAndCommunicatesNone(Kind kind) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            float[] ones = new float[64];
-            Arrays.fill(ones, 1);
-            AbstractParallelLinear layer =
-                    Layers.initialize(
-                            kind.create(8, false),
-                            manager,
-                            DataType.FLOAT32,
-                            new Shape(8, 8),
-                            ones,
-                            null);
-            layer.freezeParameters(true);
-            NDArray all = manager.ones(new Shape(8, 8));
-            LayerPass pass = kind.run(8, layer, manager.eye(8), all);
-            for (int rank = 0; rank < 8; rank++) {
-                NDArray output = kind.output.of(all, rank, 8);
-                ArrayAssert.assertExact(
-                        pass.output(rank), output.toFloatArray(), output.getShape(), "output");
-                ArrayAssert.assertExact(
-                        pass.inputGradient(rank),
-                        all.mul(8).toFloatArray(),
+    private void aFrozenWeightGetsNoGradientAndCommunicatesNone(Kind kind) {
+        float[] ones = new float[64];
+        Arrays.fill(ones, 1);
+        AbstractParallelLinear layer =
+                Layers.initialize(
+                        kind.create(8, false),
+                        manager,
+                        DataType.FLOAT32,
                         new Shape(8, 8),
-                        "input gradient");
-                Assert.assertFalse(pass.value(rank, "weight").hasGradient());
-                Assert.assertNull(pass.gradient(rank, "weight"));
-            }
-            kind.assertCounts(pass, 8);
+                        ones,
+                        null);
+        layer.freezeParameters(true);
+        NDArray all = manager.ones(new Shape(8, 8));
+        LayerPass pass = kind.run(8, layer, manager.eye(8), all);
+        for (int rank = 0; rank < 8; rank++) {
+            NDArray output = kind.output.of(all, rank, 8);
+            ArrayAssert.assertExact(
+                    pass.output(rank), output.toFloatArray(), output.getShape(), "output");
+            ArrayAssert.assertExact(
+                    pass.inputGradient(rank),
+                    all.mul(8).toFloatArray(),
+                    new Shape(8, 8),
+                    "input gradient");
+            Assert.assertFalse(pass.value(rank, "weight").hasGradient());
+            Assert.assertNull(pass.gradient(rank, "weight"));
         }
+        kind.assertCounts(pass, 8);
     }
 
     @DataProvider
@@ -353,30 +328,26 @@ public class ParallelLinearTest {
     /** Four rows of integers: the parts of three ranks are uneven. */
     @Test(dataProvider = "mixed", timeOut = 60_000)
     public void aBatchIsGatheredOrCutAgainInMixedMode(Kind kind, int ranks) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            AbstractParallelLinear layer = integers(manager, kind);
-            NDArray input = array(manager, 4, Layers.count(-8, 16));
-            NDArray gradient = array(manager, 4, Layers.count(-9, 20));
-            NDList dense = Layers.dense(layer, input, gradient);
-            LayerPass pass = kind.run(ranks, layer, input, gradient);
-            pass.assertDense(dense, kind.input, kind.output, 0);
-            kind.assertCounts(pass, ranks);
-        }
+        AbstractParallelLinear layer = integers(kind);
+        NDArray input = array(4, Layers.count(-8, 16));
+        NDArray gradient = array(4, Layers.count(-9, 20));
+        NDList dense = Layers.dense(layer, input, gradient);
+        LayerPass pass = kind.run(ranks, layer, input, gradient);
+        pass.assertDense(dense, kind.input, kind.output, 0);
+        kind.assertCounts(pass, ranks);
     }
 
     @Test(timeOut = 60_000)
     public void inTheOtherModesThereIsNothingToGatherOrCut() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            AbstractParallelLinear layer = integers(manager, Kind.COLUMN_THAT_GATHERS_ROWS);
-            NDArray input = array(manager, 4, Layers.count(-8, 16));
-            NDArray gradient = array(manager, 4, Layers.count(-9, 20));
-            LayerPass pass = Kind.COLUMN.run(2, layer, input, gradient);
-            pass.assertDense(Layers.dense(layer, input, gradient), Part.WHOLE, Part.FEATURES, 0);
-            Assert.assertEquals(pass.forwardCounts().total(), 0);
-        }
+        AbstractParallelLinear layer = integers(Kind.COLUMN_THAT_GATHERS_ROWS);
+        NDArray input = array(4, Layers.count(-8, 16));
+        NDArray gradient = array(4, Layers.count(-9, 20));
+        LayerPass pass = Kind.COLUMN.run(2, layer, input, gradient);
+        pass.assertDense(Layers.dense(layer, input, gradient), Part.WHOLE, Part.FEATURES, 0);
+        Assert.assertEquals(pass.forwardCounts().total(), 0);
     }
 
-    private static AbstractParallelLinear integers(NDManager manager, Kind kind) {
+    private AbstractParallelLinear integers(Kind kind) {
         return Layers.initialize(
                 kind.create(5, true),
                 manager,

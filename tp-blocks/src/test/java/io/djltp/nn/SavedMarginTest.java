@@ -20,6 +20,7 @@ import io.djltp.head.Margin;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.Refusals;
@@ -156,8 +157,7 @@ public class SavedMarginTest {
     public void whatATrainerSavesHasTheMargin() throws Exception {
         Path folder = TestFolder.create();
         float[] expected;
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(head().optMargin(ARC).build());
+        try (Model model = Blocks.model(head().optMargin(ARC).build())) {
             DefaultTrainingConfig config = Configs.of(new VocabParallelCrossEntropyLoss());
             try (ParallelTrainer trainer =
                     new ParallelTrainer(model, config, Ranks.config(ParallelMode.TENSOR, 2))) {

@@ -1,6 +1,8 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.mlp;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.PLAIN;
@@ -20,13 +22,13 @@ import ai.djl.training.ParameterStore;
 import ai.djl.util.PairList;
 
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
+import io.djltp.testing.Unchecked;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -35,8 +37,6 @@ import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;
-import java.io.IOException;
-import java.io.UncheckedIOException;
 
 /**
  * Cut tokens where they were not tried: a decoder layer that attends to a memory, whose tokens are
@@ -103,21 +103,14 @@ public class SequenceCrossAttentionTest {
         return ParallelTransformerDecoderLayer.builder()
                 .setAttention(heads(cut).optCausal(true).build())
                 .optCrossAttention(heads(cut).optCrossAttention(true).build())
-                .setMlp(
-                        ParallelMlp.builder()
-                                .setUnits(WIDTH)
-                                .setHiddenFeatures(5)
-                                .optSequenceParallel(cut)
-                                .build())
+                .setMlp(mlp(WIDTH, 5).optSequenceParallel(cut).build())
                 .setNorm(() -> LayerNorm.builder().axis(2).build())
                 .optPreNorm(true)
                 .build();
     }
 
     private static ParallelMultiHeadAttention.Builder heads(boolean cut) {
-        return ParallelMultiHeadAttention.builder()
-                .setEmbeddingSize(WIDTH)
-                .setHeads(3)
+        return attention(WIDTH, 3)
                 .optHeadDim(4)
                 .optBias(false) // of which that of keys has no gradient
                 .optSequenceParallel(cut);
@@ -164,11 +157,11 @@ public class SequenceCrossAttentionTest {
                         NDArray labels = TrainingRun.random(manager, 50 + step, 4, TOKENS, 3);
                         TrainingRun.step(trainer, x, labels);
                     }
-                    try {
-                        trainer.getModel().getBlock().saveParameters(new DataOutputStream(file));
-                    } catch (IOException e) {
-                        throw new UncheckedIOException(e);
-                    }
+                    Unchecked.run(
+                            () ->
+                                    trainer.getModel()
+                                            .getBlock()
+                                            .saveParameters(new DataOutputStream(file)));
                 });
     }
 }

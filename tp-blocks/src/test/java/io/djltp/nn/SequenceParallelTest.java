@@ -1,8 +1,11 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.Blocks.gelu;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.mlp;
+import static io.djltp.testing.Blocks.newRow;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.sum;
@@ -18,9 +21,7 @@ import ai.djl.nn.Block;
 import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.loss.Loss;
 
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.testing.HalfSquareLoss;
@@ -134,9 +135,7 @@ public class SequenceParallelTest {
     private static Block layer(boolean cut, boolean fused) {
         return ParallelTransformerDecoderLayer.builder()
                 .setAttention(
-                        ParallelMultiHeadAttention.builder()
-                                .setEmbeddingSize(WIDTH)
-                                .setHeads(5)
+                        attention(WIDTH, 5)
                                 .optKeyValueHeads(5)
                                 .optHeadDim(4)
                                 .optRotary(RotaryEmbedding.builder().build())
@@ -144,13 +143,7 @@ public class SequenceParallelTest {
                                 .optFusedQkv(fused)
                                 .optSequenceParallel(cut)
                                 .build())
-                .setMlp(
-                        ParallelMlp.builder()
-                                .setUnits(WIDTH)
-                                .setHiddenFeatures(9)
-                                .optGated(true)
-                                .optSequenceParallel(cut)
-                                .build())
+                .setMlp(mlp(WIDTH, 9).optGated(true).optSequenceParallel(cut).build())
                 .setNorm(() -> RmsNorm.builder().build())
                 .optPreNorm(true)
                 .build();
@@ -196,11 +189,6 @@ public class SequenceParallelTest {
     }
 
     static Block row(boolean cut, long units, boolean sequenceParallel) {
-        return cut
-                ? RowParallelLinear.builder()
-                        .setUnits(units)
-                        .optSequenceParallel(sequenceParallel)
-                        .build()
-                : linear(units);
+        return cut ? newRow(units).optSequenceParallel(sequenceParallel).build() : linear(units);
     }
 }

@@ -1,6 +1,7 @@
 package io.djltp.nn;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newRow;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.TENSOR_1;
 import static io.djltp.testing.TrainerKind.TENSOR_2;
@@ -57,13 +58,7 @@ public class SkipBiasAddTest {
     @Test
     public void thereHasToBeABias() {
         Refusals.throwsArgument(
-                () ->
-                        RowParallelLinear.builder()
-                                .setUnits(3)
-                                .optBias(false)
-                                .optSkipBiasAdd(true)
-                                .build(),
-                "optBias(true)");
+                () -> newRow(3).optBias(false).optSkipBiasAdd(true).build(), "optBias(true)");
     }
 
     @Test

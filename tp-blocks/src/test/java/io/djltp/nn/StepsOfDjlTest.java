@@ -27,6 +27,7 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardedBlock;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
 import io.djltp.testing.HalfSquareLoss;
@@ -128,9 +129,8 @@ public class StepsOfDjlTest {
             TrainerKind kind, Block block, Optimizer optimizer, int steps, Shape shape) {
         Run run = new Run();
         Engine.getInstance().setRandomSeed(15);
-        try (Model model = Model.newInstance("net");
+        try (Model model = Blocks.model(block);
                 NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(block);
             DefaultTrainingConfig config = Configs.of(new HalfSquareLoss(), optimizer);
             try (Trainer trainer = kind.open(model, config)) {
                 trainer.initialize(shape);

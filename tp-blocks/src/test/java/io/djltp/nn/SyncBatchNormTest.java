@@ -4,8 +4,10 @@ import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.flatten;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.newRow;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.table;
 import static io.djltp.testing.Blocks.tanh;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.DATA_3;
@@ -42,6 +44,7 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.PlainEmbedding;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 import io.djltp.training.ParallelTrainer;
@@ -58,7 +61,7 @@ import java.util.Arrays;
 import java.util.function.Function;
 
 /** Batch normalization with the statistics of all ranks' rows is DJL's of the whole batch. */
-public class SyncBatchNormTest {
+public class SyncBatchNormTest extends RecordedTest {
 
     private static final int FEATURES = 5;
     private static final int[] ROWS = {7, 2, 3, 6}; // of the batches of the steps
@@ -169,27 +172,18 @@ public class SyncBatchNormTest {
 
     /** A bias before a normalization has no gradient but rounding errors. */
     private static Block scattered(boolean sync) {
-        return sync
-                ? RowParallelLinear.builder()
-                        .setUnits(6)
-                        .optBias(false)
-                        .optBatchShardedOutput(true)
-                        .build()
-                : linear(6);
+        return sync ? newRow(6).optBias(false).optBatchShardedOutput(true).build() : linear(6);
     }
 
     private static Block embedding(boolean sync) {
-        return sync
-                ? VocabParallelEmbedding.builder().setVocabularySize(11).setEmbeddingSize(6).build()
-                : new PlainEmbedding(11, 6);
+        return sync ? table(11, 6).build() : new PlainEmbedding(11, 6);
     }
 
     /** Means of 3000 and deviations of 0.1: the square of the mean has no digit left for them. */
     @Test(timeOut = 60_000)
     @SuppressWarnings("try") // a scope is used by being open
     public void largeMeans() {
-        try (Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
+        try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setBlock(SyncBatchNorm.builder().optEpsilon(1e-9f).build());
             TrainerKind kind = DATA_3;
             try (Trainer trainer = kind.open(model, config())) {
@@ -224,8 +218,7 @@ public class SyncBatchNormTest {
     @Test(timeOut = 60_000)
     @SuppressWarnings("try") // a collector is used by being open
     public void manyValuesInFloat16() {
-        try (Model model = Model.newInstance("net", Device.cpu());
-                NDManager manager = NDManager.newBaseManager()) {
+        try (Model model = Model.newInstance("net", Device.cpu())) {
             model.setDataType(DataType.FLOAT16);
             model.setBlock(norm(true, 1));
             TrainerKind kind = DATA_2;
@@ -325,27 +318,25 @@ public class SyncBatchNormTest {
     @Test
     @SuppressWarnings("try") // a scope is used by being open
     public void savesAndLoadsAsDjl() throws Exception {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            byte[][] saved = new byte[2][];
-            for (int i = 0; i < 2; i++) {
-                Block block = norm(i == 1, 1);
-                block.initialize(manager, DataType.FLOAT32, new Shape(7, 6));
-                try (Autograd.GradMode mode = Autograd.gradMode(false)) {
-                    for (Parameter parameter : block.getParameters().values()) {
-                        parameter.getArray().addi(manager.arange(6f));
-                    }
+        byte[][] saved = new byte[2][];
+        for (int i = 0; i < 2; i++) {
+            Block block = norm(i == 1, 1);
+            block.initialize(manager, DataType.FLOAT32, new Shape(7, 6));
+            try (Autograd.GradMode mode = Autograd.gradMode(false)) {
+                for (Parameter parameter : block.getParameters().values()) {
+                    parameter.getArray().addi(manager.arange(6f));
                 }
-                saved[i] = bytes(block);
             }
-            Assert.assertEquals(saved[1], saved[0]);
-            Block loaded = norm(true, 1);
-            loaded.loadParameters(manager, new DataInputStream(new ByteArrayInputStream(saved[0])));
-            Assert.assertEquals(bytes(loaded), saved[0]);
-            ArrayAssert.assertBitEqual(
-                    loaded.getParameters().get("runningVar").getArray().toFloatArray(),
-                    new float[] {1, 2, 3, 4, 5, 6},
-                    "runningVar");
+            saved[i] = bytes(block);
         }
+        Assert.assertEquals(saved[1], saved[0]);
+        Block loaded = norm(true, 1);
+        loaded.loadParameters(manager, new DataInputStream(new ByteArrayInputStream(saved[0])));
+        Assert.assertEquals(bytes(loaded), saved[0]);
+        ArrayAssert.assertBitEqual(
+                loaded.getParameters().get("runningVar").getArray().toFloatArray(),
+                new float[] {1, 2, 3, 4, 5, 6},
+                "runningVar");
     }
 
     private static byte[] bytes(Block block) throws Exception {

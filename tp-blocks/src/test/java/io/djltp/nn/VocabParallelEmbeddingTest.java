@@ -1,5 +1,6 @@
 package io.djltp.nn;
 
+import static io.djltp.testing.Blocks.table;
 import static io.djltp.testing.TrainerKind.MIXED_2;
 import static io.djltp.testing.TrainerKind.PLAIN;
 import static io.djltp.testing.TrainerKind.TENSOR_1;
@@ -10,7 +11,6 @@ import ai.djl.modality.nlp.DefaultVocabulary;
 import ai.djl.modality.nlp.embedding.TrainableWordEmbedding;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
@@ -30,9 +30,11 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.PlainEmbedding;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
+import io.djltp.testing.Unchecked;
 import io.djltp.training.ParallelTrainer;
 
 import org.testng.Assert;
@@ -48,14 +50,12 @@ import java.util.List;
 import java.util.function.Supplier;
 
 /** An embedding whose vocabulary is cut is DJL's. */
-public class VocabParallelEmbeddingTest {
+public class VocabParallelEmbeddingTest extends RecordedTest {
 
     private static final int FEATURES = 4;
 
     private static VocabParallelEmbedding.Builder embedding(int vocabulary) {
-        return VocabParallelEmbedding.builder()
-                .setVocabularySize(vocabulary)
-                .setEmbeddingSize(FEATURES);
+        return table(vocabulary, FEATURES);
     }
 
     /** Before an ordinary layer, with each of the optimizers. */
@@ -149,19 +149,17 @@ public class VocabParallelEmbeddingTest {
 
     @Test
     public void aMaskIsNotForIt() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            Block block = Blocks.sequence(embedding(13).build());
-            block.initialize(manager, DataType.FLOAT32, new Shape(1, 3));
-            NDArray ids = manager.zeros(new Shape(1, 3), DataType.INT64);
-            Refusals.throwsArgument(
-                    () ->
-                            block.forward(
-                                    new ParameterStore(manager, false),
-                                    new NDList(ids, ids.onesLike()),
-                                    false),
-                    "VocabParallelEmbedding (13, ",
-                    "gets 2 arrays. A mask goes to the blocks that use it");
-        }
+        Block block = Blocks.sequence(embedding(13).build());
+        block.initialize(manager, DataType.FLOAT32, new Shape(1, 3));
+        NDArray ids = manager.zeros(new Shape(1, 3), DataType.INT64);
+        Refusals.throwsArgument(
+                () ->
+                        block.forward(
+                                new ParameterStore(manager, false),
+                                new NDList(ids, ids.onesLike()),
+                                false),
+                "VocabParallelEmbedding (13, ",
+                "gets 2 arrays. A mask goes to the blocks that use it");
     }
 
     /** The ids of case 16, of all shapes and more types than DJL takes, with a chosen cut. */
@@ -239,28 +237,23 @@ public class VocabParallelEmbeddingTest {
                     trainer.close(); // hands the weights back
                     values[0] = TrainingRun.weights(trained).get(0);
                 });
-        try (NDManager manager = NDManager.newBaseManager()) {
-            PlainEmbedding plain = new PlainEmbedding(13, FEATURES);
-            plain.loadParameters(manager, input(whileTrained));
-            Assert.assertEquals(TrainingRun.weights(plain).get(0), values[0]);
-            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-            plain.saveParameters(new DataOutputStream(bytes));
-            VocabParallelEmbedding loaded = embedding(13).build();
-            loaded.loadParameters(manager, input(bytes));
-            NDArray ids = manager.create(new long[] {12, 0, 5});
-            ParameterStore store = new ParameterStore(manager, false);
-            Assert.assertEquals(
-                    loaded.forward(store, new NDList(ids), false).head(),
-                    plain.forward(store, new NDList(ids), false).head());
-        }
+        PlainEmbedding plain = new PlainEmbedding(13, FEATURES);
+        plain.loadParameters(manager, input(whileTrained));
+        Assert.assertEquals(TrainingRun.weights(plain).get(0), values[0]);
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        plain.saveParameters(new DataOutputStream(bytes));
+        VocabParallelEmbedding loaded = embedding(13).build();
+        loaded.loadParameters(manager, input(bytes));
+        NDArray ids = manager.create(new long[] {12, 0, 5});
+        ParameterStore store = new ParameterStore(manager, false);
+        Assert.assertEquals(
+                loaded.forward(store, new NDList(ids), false).head(),
+                plain.forward(store, new NDList(ids), false).head());
     }
 
     private static void save(Trainer trainer, ByteArrayOutputStream bytes) {
-        try {
-            trainer.getModel().getBlock().saveParameters(new DataOutputStream(bytes));
-        } catch (IOException e) {
-            throw new AssertionError(e);
-        }
+        Unchecked.run(
+                () -> trainer.getModel().getBlock().saveParameters(new DataOutputStream(bytes)));
     }
 
     private static DataInputStream input(ByteArrayOutputStream bytes) {
@@ -275,23 +268,20 @@ public class VocabParallelEmbeddingTest {
                         .add(Arrays.asList("a", "rose", "is", "a", "rose"))
                         .optUnknownToken("[unknown]")
                         .build();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            TrainableWordEmbedding djl =
-                    TrainableWordEmbedding.builder()
-                            .setEmbeddingSize(FEATURES)
-                            .setVocabulary(words)
-                            .build();
-            djl.initialize(manager, DataType.FLOAT32, new Shape(2));
-            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-            djl.saveParameters(new DataOutputStream(bytes));
-            VocabParallelEmbedding loaded = embedding((int) words.size()).build();
-            loaded.loadParameters(manager, input(bytes));
-            NDList ids = new NDList(manager.create(new long[] {words.getIndex("rose"), 0}));
-            ParameterStore store = new ParameterStore(manager, false);
-            Assert.assertEquals(
-                    loaded.forward(store, ids, false).head(),
-                    djl.forward(store, ids, false).head());
-        }
+        TrainableWordEmbedding djl =
+                TrainableWordEmbedding.builder()
+                        .setEmbeddingSize(FEATURES)
+                        .setVocabulary(words)
+                        .build();
+        djl.initialize(manager, DataType.FLOAT32, new Shape(2));
+        ByteArrayOutputStream bytes = new ByteArrayOutputStream();
+        djl.saveParameters(new DataOutputStream(bytes));
+        VocabParallelEmbedding loaded = embedding((int) words.size()).build();
+        loaded.loadParameters(manager, input(bytes));
+        NDList ids = new NDList(manager.create(new long[] {words.getIndex("rose"), 0}));
+        ParameterStore store = new ParameterStore(manager, false);
+        Assert.assertEquals(
+                loaded.forward(store, ids, false).head(), djl.forward(store, ids, false).head());
     }
 
     @Test

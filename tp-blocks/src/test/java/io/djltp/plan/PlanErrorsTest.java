@@ -232,52 +232,31 @@ public class PlanErrorsTest {
                         .add("02*.01Linear", Style.column().batchShardedInput())
                         .optAuto(true)
                         .build();
+        Style column = Style.column();
+        Style row = Style.row();
+        String gather = "optGatherOutput(true)";
+        String whole = "optInputIsParallel(false)";
         String gathers = "Style.column().batchShardedInput()";
         return new Object[][] {
-            {
-                own,
-                Plan.of("up.*", Style.column()),
-                TENSOR_2,
-                "ColumnParallelLinear (13, 6)|optGatherOutput(true)"
-            },
-            {
-                own,
-                Plan.of("down.*", Style.row()),
-                TENSOR_2,
-                "RowParallelLinear|optInputIsParallel(false)"
-            },
-            {own, Plan.of("out", Style.column()), TENSOR_2, "slice|optGatherOutput(true)"},
+            {own, Plan.of("up.*", column), TENSOR_2, "ColumnParallelLinear (13, 6)|" + gather},
+            {own, Plan.of("down.*", row), TENSOR_2, "RowParallelLinear|" + whole},
+            {own, Plan.of("out", column), TENSOR_2, "slice|" + gather},
             {
                 pair,
-                Plan.of("01Linear", Style.column()),
+                Plan.of("01Linear", column),
                 TENSOR_2,
-                "ColumnParallelLinear (4, 6)|optGatherOutput(true)|RowParallelLinear"
+                "ColumnParallelLinear (4, 6)|RowParallelLinear|" + gather
             },
-            {
-                normed,
-                Plan.of("03Linear", Style.column()),
-                TENSOR_2,
-                "layerNorm does not commute|optGatherOutput(true)"
-            },
-            {
-                pair,
-                Plan.of("03Linear", Style.row()),
-                TENSOR_2,
-                "RowParallelLinear|(5, 4)|optInputIsParallel(false)"
-            },
+            {normed, Plan.of("03Linear", column), TENSOR_2, "layerNorm does not commute|" + gather},
+            {pair, Plan.of("03Linear", row), TENSOR_2, "RowParallelLinear|(5, 4)|" + whole},
             // a sum over the features of a slice is a summand on each rank, which nobody adds up
-            {
-                summed,
-                Plan.of("01Linear", Style.column()),
-                TENSOR_2,
-                "ColumnParallelLinear|optGatherOutput(true)"
-            },
+            {summed, Plan.of("01Linear", column), TENSOR_2, "ColumnParallelLinear|" + gather},
             // of slices of both, one after another, a rank's part is none of the whole
             {
                 concatenated,
                 PlansEqualDjlTest.SIDE_BY_SIDE,
                 TENSOR_2,
-                "ColumnParallelLinear|optGatherOutput"
+                "ColumnParallelLinear|" + gather
             },
             // the user of a plan has built no layer: what is missing is a style
             {two, Plan.auto(), MIXED_2, gathers + "|mesh"},

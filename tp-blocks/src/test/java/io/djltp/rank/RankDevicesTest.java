@@ -56,9 +56,7 @@ public class RankDevicesTest {
     @Test
     public void testNamedDevicesWin() {
         ParallelConfig named =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.DATA)
-                        .setRanks(2)
+                Ranks.builder(ParallelMode.DATA, 2)
                         .optDevices(List.of(Device.cpu(), Device.cpu()))
                         .build();
         assertSame(named.onDevices(FOUR), named);
@@ -68,12 +66,7 @@ public class RankDevicesTest {
     @Test
     public void testTheRestOfTheConfigurationStays() {
         ParallelConfig config =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
-                        .setRanks(2)
-                        .optThreadsPerRank(3)
-                        .optDriftCheck(5)
-                        .build();
+                Ranks.builder(ParallelMode.TENSOR, 2).optThreadsPerRank(3).optDriftCheck(5).build();
         ParallelConfig moved = config.onDevices(TWO);
         assertEquals(moved.getMode(), config.getMode());
         assertEquals(moved.getRanks(), 2);

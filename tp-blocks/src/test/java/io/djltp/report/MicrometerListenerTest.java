@@ -14,7 +14,6 @@ import ai.djl.training.initializer.ConstantInitializer;
 import ai.djl.training.initializer.Initializer;
 import ai.djl.training.listener.TrainingListener;
 import ai.djl.training.loss.Loss;
-import ai.djl.translate.TranslateException;
 
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.collective.ForkedJvm;
@@ -27,6 +26,7 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.ThreadedJob;
+import io.djltp.testing.Unchecked;
 import io.djltp.training.ParallelTrainer;
 import io.micrometer.core.instrument.MeterRegistry;
 import io.micrometer.core.instrument.Tag;
@@ -37,7 +37,6 @@ import io.micrometer.prometheusmetrics.PrometheusMeterRegistry;
 import org.testng.Assert;
 import org.testng.annotations.Test;
 
-import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -132,12 +131,10 @@ public class MicrometerListenerTest {
     @Test(timeOut = 60_000)
     public void aTrainerOfDjlHasStepsAndLosses() {
         SimpleMeterRegistry registry = new SimpleMeterRegistry();
-        try (Model model = Model.newInstance("plain");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(Blocks.linear(3));
-            try (Trainer trainer = model.newTrainer(training(registry))) {
-                Training.fit(trainer, manager);
-            }
+        try (Model model = Blocks.model(Blocks.linear(3));
+                NDManager manager = NDManager.newBaseManager();
+                Trainer trainer = model.newTrainer(training(registry))) {
+            Training.fit(trainer, manager);
         }
         Assert.assertEquals(registry.get("djltp.step").timer().count(), STEPS - 1);
         Assert.assertEquals(registry.get("djltp.ranks").gauge().value(), 1.0);
@@ -265,11 +262,7 @@ public class MicrometerListenerTest {
                             .optLabels(manager.ones(new Shape(BATCHES * BATCH, 3)))
                             .setSampling(BATCH, false)
                             .build();
-            try {
-                EasyTrain.fit(trainer, EPOCHS, data, null);
-            } catch (IOException | TranslateException e) {
-                throw new AssertionError(e);
-            }
+            Unchecked.run(() -> EasyTrain.fit(trainer, EPOCHS, data, null));
         }
     }
 }

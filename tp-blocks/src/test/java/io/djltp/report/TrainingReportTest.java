@@ -36,6 +36,7 @@ import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.report.TrainingReport.Curve;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelTrainer;
 
@@ -345,8 +346,7 @@ public class TrainingReportTest extends TestFolder {
         }
         ParallelConfig ranks = builder.build();
         try (NDManager manager = NDManager.newBaseManager();
-                Model model = Model.newInstance("report")) {
-            model.setBlock(network);
+                Model model = Blocks.model(network)) {
             ArrayDataset data =
                     new ArrayDataset.Builder()
                             .setData(manager.randomNormal(new Shape(ROWS, 4)))

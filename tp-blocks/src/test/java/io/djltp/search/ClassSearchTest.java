@@ -12,6 +12,7 @@ import ai.djl.training.ParameterStore;
 
 import io.djltp.head.TopClasses;
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainingRun;
 
@@ -21,7 +22,7 @@ import org.testng.annotations.Test;
 import java.util.List;
 
 /** A search finds what the layer, a softmax and a top-k would. */
-public class ClassSearchTest {
+public class ClassSearchTest extends RecordedTest {
 
     private static final int CLASSES = 20_011;
     private static final int FEATURES = 7;
@@ -29,19 +30,17 @@ public class ClassSearchTest {
     /** Batches of all sizes one after another: each uses the memory of the one before. */
     @Test(timeOut = 60_000)
     public void isSoftmaxAndTopK() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            for (Linear layer :
-                    List.of(
-                            Linear.builder().setUnits(CLASSES).build(),
-                            ColumnParallelLinear.builder().setUnits(CLASSES).build(),
-                            Linear.builder().setUnits(CLASSES).optBias(false).build())) {
-                layer.initialize(manager, DataType.FLOAT32, new Shape(1, FEATURES));
-                try (ClassSearch search = ClassSearch.of(layer)) {
-                    Assert.assertEquals(search.getClasses(), CLASSES);
-                    for (int rows : new int[] {1, 40, 300, 2, 1}) {
-                        NDArray x = TrainingRun.random(manager, rows, rows, FEATURES);
-                        assertSame(search, layer, x);
-                    }
+        for (Linear layer :
+                List.of(
+                        Linear.builder().setUnits(CLASSES).build(),
+                        ColumnParallelLinear.builder().setUnits(CLASSES).build(),
+                        Linear.builder().setUnits(CLASSES).optBias(false).build())) {
+            layer.initialize(manager, DataType.FLOAT32, new Shape(1, FEATURES));
+            try (ClassSearch search = ClassSearch.of(layer)) {
+                Assert.assertEquals(search.getClasses(), CLASSES);
+                for (int rows : new int[] {1, 40, 300, 2, 1}) {
+                    NDArray x = TrainingRun.random(manager, rows, rows, FEATURES);
+                    assertSame(search, layer, x);
                 }
             }
         }
@@ -68,8 +67,7 @@ public class ClassSearchTest {
 
     @Test
     public void whatDoesNotFitIsRefused() {
-        try (NDManager manager = NDManager.newBaseManager();
-                ClassSearch search = new ClassSearch(manager.zeros(new Shape(4, 3)), null, null)) {
+        try (ClassSearch search = new ClassSearch(manager.zeros(new Shape(4, 3)), null, null)) {
             refused(
                     () -> search.topK(manager.zeros(new Shape(1, 2)), 1),
                     "The features (1, 2) do not fit the weight (4, 3): their last axis must have"
@@ -86,9 +84,8 @@ public class ClassSearchTest {
     /** NaN is above every number, so that it would be the best class. */
     @Test
     public void featuresWithoutAnOrderAreRefused() {
-        try (NDManager manager = NDManager.newBaseManager();
-                ClassSearch search =
-                        new ClassSearch(manager.arange(0f, 12f, 1f).reshape(4, 3), null, null)) {
+        try (ClassSearch search =
+                new ClassSearch(manager.arange(0f, 12f, 1f).reshape(4, 3), null, null)) {
             NDArray x = manager.ones(new Shape(3, 3));
             x.set(new NDIndex(1, 2), Float.NaN);
             for (boolean withProbabilities : new boolean[] {false, true}) {
@@ -112,38 +109,34 @@ public class ClassSearchTest {
 
     @Test
     public void aClosedSearchIsRefused() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            ClassSearch search = new ClassSearch(manager.ones(new Shape(4, 3)), null, null);
-            NDArray x = manager.ones(new Shape(2, 3));
-            search.classify(x, 2).close();
-            search.close();
-            search.close(); // which does nothing more
-            IllegalStateException e =
-                    Assert.expectThrows(IllegalStateException.class, () -> search.classify(x, 2));
-            Assert.assertEquals(
-                    e.getMessage(),
-                    "The search over 4 classes is closed: make another one, ClassSearch.of(layer)");
-            Assert.assertThrows(IllegalStateException.class, () -> search.topK(x, 2));
-        }
+        ClassSearch search = new ClassSearch(manager.ones(new Shape(4, 3)), null, null);
+        NDArray x = manager.ones(new Shape(2, 3));
+        search.classify(x, 2).close();
+        search.close();
+        search.close(); // which does nothing more
+        IllegalStateException e =
+                Assert.expectThrows(IllegalStateException.class, () -> search.classify(x, 2));
+        Assert.assertEquals(
+                e.getMessage(),
+                "The search over 4 classes is closed: make another one, ClassSearch.of(layer)");
+        Assert.assertThrows(IllegalStateException.class, () -> search.topK(x, 2));
     }
 
     /** A model closes the arrays of its layers. */
     @Test
     public void aWeightThatIsClosedIsRefused() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDManager ofModel = manager.newSubManager();
-            Linear layer = Linear.builder().setUnits(4).build();
-            layer.initialize(ofModel, DataType.FLOAT32, new Shape(1, 3));
-            try (ClassSearch search = ClassSearch.of(layer)) {
-                ofModel.close();
-                Assert.assertEquals(search.getClasses(), 4);
-                Refusals.throwsState(
-                        () -> search.topK(manager.ones(new Shape(2, 3)), 1),
-                        "over 4 classes has lost its weight .. keep the model open");
-            }
+        NDManager ofModel = manager.newSubManager();
+        Linear layer = Linear.builder().setUnits(4).build();
+        layer.initialize(ofModel, DataType.FLOAT32, new Shape(1, 3));
+        try (ClassSearch search = ClassSearch.of(layer)) {
+            ofModel.close();
+            Assert.assertEquals(search.getClasses(), 4);
             Refusals.throwsState(
-                    () -> ClassSearch.of(layer), "weight (4, 3), which was closed with its model");
+                    () -> search.topK(manager.ones(new Shape(2, 3)), 1),
+                    "over 4 classes has lost its weight .. keep the model open");
         }
+        Refusals.throwsState(
+                () -> ClassSearch.of(layer), "weight (4, 3), which was closed with its model");
     }
 
     private static void refused(Assert.ThrowingRunnable call, String message) {

@@ -7,6 +7,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
@@ -17,7 +18,7 @@ import java.util.Arrays;
 import java.util.List;
 
 /** Which part of a parameter each rank gets, of any number of ranks. */
-public class ShardingStrategyTest {
+public class ShardingStrategyTest extends RecordedTest {
 
     @DataProvider
     public Object[][] cuts() {
@@ -33,10 +34,8 @@ public class ShardingStrategyTest {
 
     @Test(dataProvider = "cuts")
     public void shardsComeTogetherAgain(ShardingStrategy strategy, Shape shape) {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            for (int size = 1; size <= 4; size++) {
-                Assert.assertEquals(assertTogether(manager, strategy, shape, size), shape.size());
-            }
+        for (int size = 1; size <= 4; size++) {
+            Assert.assertEquals(assertTogether(manager, strategy, shape, size), shape.size());
         }
     }
 
@@ -53,16 +52,13 @@ public class ShardingStrategyTest {
                                         new ShardRange(6L + rank, 1),
                                         new ShardRange(2L * rank, 2)));
         Cut replicated = Cut.of(9, 3, rank -> List.of(new ShardRange(2L * rank, 5)));
-        try (NDManager manager = NDManager.newBaseManager()) {
-            for (Cut cut : List.of(uneven, ranges, replicated, Cut.replicated(9, 3))) {
-                for (int axis = 0; axis < 3; axis++) {
-                    long[] sizes = {2, 4, 3};
-                    sizes[axis] = 9;
-                    assertTogether(
-                            manager, ShardingStrategy.axiswise(axis, cut), new Shape(sizes), 3);
-                    assertTogether(
-                            manager, ShardingStrategy.axiswise(axis - 3, cut), new Shape(sizes), 3);
-                }
+        for (Cut cut : List.of(uneven, ranges, replicated, Cut.replicated(9, 3))) {
+            for (int axis = 0; axis < 3; axis++) {
+                long[] sizes = {2, 4, 3};
+                sizes[axis] = 9;
+                assertTogether(manager, ShardingStrategy.axiswise(axis, cut), new Shape(sizes), 3);
+                assertTogether(
+                        manager, ShardingStrategy.axiswise(axis - 3, cut), new Shape(sizes), 3);
             }
         }
     }

@@ -1,18 +1,24 @@
 package io.djltp.testing;
 
+import ai.djl.Model;
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDArrays;
 import ai.djl.ndarray.NDList;
+import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Activation;
 import ai.djl.nn.Block;
 import ai.djl.nn.LambdaBlock;
 import ai.djl.nn.ParallelBlock;
+import ai.djl.nn.Parameter;
 import ai.djl.nn.SequentialBlock;
 import ai.djl.nn.core.Linear;
 
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
+import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.nn.attention.ParallelMultiHeadAttention;
+import io.djltp.nn.mlp.ParallelMlp;
 
 import java.util.function.UnaryOperator;
 
@@ -274,5 +280,53 @@ public final class Blocks {
     /** Returns the larger of an element and 0. */
     public static Block relu() {
         return new LambdaBlock(Activation::relu);
+    }
+
+    /** Returns a multi-head attention with so many heads. */
+    public static ParallelMultiHeadAttention.Builder attention(long width, int heads) {
+        return ParallelMultiHeadAttention.builder().setEmbeddingSize(width).setHeads(heads);
+    }
+
+    /** Returns an MLP with so many features within. */
+    public static ParallelMlp.Builder mlp(long units, long hidden) {
+        return ParallelMlp.builder().setUnits(units).setHiddenFeatures(hidden);
+    }
+
+    /** Returns an embedding of so many ids. */
+    public static VocabParallelEmbedding.Builder table(long vocabulary, long width) {
+        return VocabParallelEmbedding.builder()
+                .setVocabularySize(vocabulary)
+                .setEmbeddingSize(width);
+    }
+
+    /** Returns a weight of a block. */
+    public static Parameter parameter(String name, Shape shape) {
+        return Parameter.builder()
+                .setName(name)
+                .setType(Parameter.Type.WEIGHT)
+                .optShape(shape)
+                .build();
+    }
+
+    /** Returns a builder of a layer whose outputs are cut. */
+    public static ColumnParallelLinear.Builder newColumn(long units) {
+        return ColumnParallelLinear.builder().setUnits(units);
+    }
+
+    /** Returns a builder of a layer whose inputs are cut. */
+    public static RowParallelLinear.Builder newRow(long units) {
+        return RowParallelLinear.builder().setUnits(units);
+    }
+
+    /** Returns a builder of a classification head. */
+    public static ClassificationHead.Builder newHead(long units) {
+        return ClassificationHead.builder().setUnits(units);
+    }
+
+    /** Returns a model with a network. */
+    public static Model model(Block network) {
+        Model model = Model.newInstance("net");
+        model.setBlock(network);
+        return model;
     }
 }

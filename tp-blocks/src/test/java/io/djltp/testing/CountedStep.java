@@ -73,8 +73,7 @@ public final class CountedStep {
             ParallelConfig ranks,
             Function<NDManager, NDList> batch) {
         CountedStep counted = new CountedStep();
-        try (Model model = Model.newInstance("counted")) {
-            model.setBlock(network);
+        try (Model model = Blocks.model(network)) {
             Loss any = loss == null ? Loss.l2Loss() : loss;
             DefaultTrainingConfig config = new DefaultTrainingConfig(any).optOptimizer(optimizer);
             try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks)) {

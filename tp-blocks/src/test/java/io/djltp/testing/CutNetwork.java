@@ -13,8 +13,6 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.layout.ShardedLayout;
 import io.djltp.internal.rank.ParallelContext;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.sharding.ShardingStrategy;
 
 import java.util.ArrayList;
@@ -134,8 +132,7 @@ public enum CutNetwork {
     private static Block column(long units, Cut cut, boolean gather) {
         return cut == null
                 ? linear(units)
-                : ColumnParallelLinear.builder()
-                        .setUnits(units)
+                : Blocks.newColumn(units)
                         .optShardingStrategy(ShardingStrategy.rowwise(cut))
                         .optGatherOutput(gather)
                         .build();
@@ -145,8 +142,7 @@ public enum CutNetwork {
         if (cut == null) {
             return linear(OUTPUTS);
         }
-        return RowParallelLinear.builder()
-                .setUnits(OUTPUTS)
+        return Blocks.newRow(OUTPUTS)
                 .optShardingStrategy(ShardingStrategy.columnwise(cut))
                 .optInputIsParallel(parallelInput)
                 .build();

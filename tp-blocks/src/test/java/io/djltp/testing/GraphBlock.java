@@ -167,12 +167,7 @@ public final class GraphBlock extends AbstractBlock {
      * @return this block
      */
     public GraphBlock add(String name, Shape shape) {
-        return own(
-                Parameter.builder()
-                        .setName(name)
-                        .setType(Parameter.Type.WEIGHT)
-                        .optShape(shape)
-                        .build());
+        return own(Blocks.parameter(name, shape));
     }
 
     /**

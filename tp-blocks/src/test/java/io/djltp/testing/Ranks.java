@@ -40,7 +40,12 @@ public final class Ranks {
      * @return the configuration
      */
     public static ParallelConfig config(ParallelMode mode, int ranks) {
-        return ParallelConfig.builder().setMode(mode).setRanks(ranks).build();
+        return builder(mode, ranks).build();
+    }
+
+    /** Returns a builder of a configuration. */
+    public static ParallelConfig.Builder builder(ParallelMode mode, int ranks) {
+        return ParallelConfig.builder().setMode(mode).setRanks(ranks);
     }
 
     /**

@@ -4,8 +4,6 @@ import ai.djl.util.Utils;
 
 import org.testng.annotations.BeforeMethod;
 
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 
@@ -33,12 +31,10 @@ public class TestFolder {
     }
 
     private static Path make(Path parent) {
-        try {
-            return parent == null
-                    ? Files.createTempDirectory("djltp")
-                    : Files.createTempDirectory(parent, "test");
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
+        return Unchecked.call(
+                () ->
+                        parent == null
+                                ? Files.createTempDirectory("djltp")
+                                : Files.createTempDirectory(parent, "test"));
     }
 }

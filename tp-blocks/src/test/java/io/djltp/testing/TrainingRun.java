@@ -112,8 +112,7 @@ public final class TrainingRun {
     /** Runs a training loop; the weights are read if it fails, too. */
     void train(TrainerKind kind, Block block, TrainingConfig config, Shape[] inputs, Loop loop) {
         Engine.getInstance().setRandomSeed(SEED);
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(block);
+        try (Model model = Blocks.model(block)) {
             try (Trainer trainer = kind.open(model, config, inputs);
                     NDManager manager = NDManager.newBaseManager()) {
                 loop.run(trainer, manager, numbers);

@@ -2,6 +2,8 @@ package io.djltp.training;
 
 import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.newRow;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Refusals.throwsArgument;
 import static io.djltp.testing.TrainerKind.DATA_2;
@@ -56,9 +58,7 @@ import java.util.List;
 public class BadModelTest {
 
     private static ColumnParallelLinear.Builder column(Cut cut) {
-        return ColumnParallelLinear.builder()
-                .setUnits(8)
-                .optShardingStrategy(ShardingStrategy.rowwise(cut));
+        return newColumn(8).optShardingStrategy(ShardingStrategy.rowwise(cut));
     }
 
     private static Object[] build(ThrowingRunnable builder, String... parts) {
@@ -128,8 +128,7 @@ public class BadModelTest {
                     "weight (8, 6) .. leaves rank 1 empty. Give every rank one or more"),
             network( // replicated input features
                     TENSOR_2,
-                    RowParallelLinear.builder()
-                            .setUnits(3)
+                    newRow(3)
                             .optShardingStrategy(
                                     ShardingStrategy.columnwise(
                                             Cut.of(6, 2, r -> List.of(new ShardRange(r, 5)))))
@@ -257,11 +256,7 @@ public class BadModelTest {
     }
 
     private static Parameter matrix() {
-        return Parameter.builder()
-                .setName("matrix")
-                .setType(Parameter.Type.WEIGHT)
-                .optShape(new Shape(6, 6))
-                .build();
+        return Blocks.parameter("matrix", new Shape(6, 6));
     }
 
     /** The same ranges are enough; and where nothing is cut, the strategies do not matter. */

@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.sequence;
@@ -32,7 +33,6 @@ import ai.djl.training.Trainer;
 import ai.djl.training.listener.TrainingListenerAdapter;
 
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
@@ -40,6 +40,7 @@ import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
+import io.djltp.testing.Ranks;
 import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -81,11 +82,7 @@ public class DriftCheckTest extends TestFolder {
     }
 
     private static ParallelConfig every(TrainerKind kind, int steps) {
-        return ParallelConfig.builder()
-                .setMode(kind.mode())
-                .setRanks(2)
-                .optDriftCheck(steps)
-                .build();
+        return Ranks.builder(kind.mode(), 2).optDriftCheck(steps).build();
     }
 
     private static void step(ParallelTrainer trainer, boolean drifting) {
@@ -167,11 +164,7 @@ public class DriftCheckTest extends TestFolder {
                     new ParallelTrainer(
                             model,
                             Configs.of(new HalfSquareLoss()),
-                            ParallelConfig.builder()
-                                    .setMode(ParallelMode.TENSOR)
-                                    .setRanks(4)
-                                    .optDriftCheck(1)
-                                    .build())) {
+                            Ranks.builder(ParallelMode.TENSOR, 4).optDriftCheck(1).build())) {
                 trainer.initialize(batches.shapes());
                 steps(trainer, new ArrayList<>(), batches, 0, 2);
                 NDArray weight = held(trainer, 3, 0);
@@ -311,12 +304,7 @@ public class DriftCheckTest extends TestFolder {
     }
 
     private static List<Float> diverge(TrainerKind kind, boolean changed) {
-        Block attention =
-                ParallelMultiHeadAttention.builder()
-                        .setEmbeddingSize(12)
-                        .setHeads(6)
-                        .optKeyValueHeads(2)
-                        .build();
+        Block attention = attention(12, 6).optKeyValueHeads(2).build();
         Network.Batches batches =
                 (manager, step) -> {
                     NDList[] batch = Network.batches("2x3x8", "2x3x8").make(manager, step);

@@ -21,6 +21,7 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
+import io.djltp.testing.Ranks;
 import io.djltp.testing.TestFolder;
 
 import jdk.jfr.Event;
@@ -195,9 +196,7 @@ public class FlightEventsTest {
         CheckpointListener checkpoints =
                 CheckpointListener.builder().setFolder(folder).optEveryEpoch(true).build();
         ParallelConfig ranks =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
-                        .setRanks(2)
+                Ranks.builder(ParallelMode.TENSOR, 2)
                         .optBackend(backend)
                         .optTimeout(Duration.ofSeconds(30))
                         .build();

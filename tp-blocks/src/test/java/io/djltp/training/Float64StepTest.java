@@ -23,6 +23,7 @@ import ai.djl.training.initializer.ConstantInitializer;
 import ai.djl.training.loss.Loss;
 
 import io.djltp.nn.ColumnParallelLinear;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
@@ -55,9 +56,8 @@ public class Float64StepTest {
         layer.setInitializer(new ConstantInitializer(0.125f), Parameter.Type.WEIGHT);
         double loss;
         double[] actual;
-        try (Model model = Model.newInstance("wide");
+        try (Model model = Blocks.model(layer);
                 NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(layer);
             model.setDataType(DataType.FLOAT64);
             DefaultTrainingConfig config = Configs.of(Loss.l2Loss(), Configs.sgd(1));
             try (Trainer trainer = kind.open(model, config, new Shape(5, 3))) {

@@ -36,6 +36,7 @@ import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.Recompute;
 import io.djltp.nn.VocabParallelEmbedding;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Network;
 import io.djltp.testing.TrainerKind;
@@ -91,11 +92,7 @@ public class FrozenBetweenPassesTest {
                 case UNFUSED -> sequence(linear(6), tanh(), head.optFusedLoss(false).build());
                 case COLUMNS -> sequence(linear(6), tanh(), head(CLASSES));
                 case TIED -> {
-                    VocabParallelEmbedding embedding =
-                            VocabParallelEmbedding.builder()
-                                    .setVocabularySize(VOCABULARY)
-                                    .setEmbeddingSize(6)
-                                    .build();
+                    VocabParallelEmbedding embedding = Blocks.table(VOCABULARY, 6).build();
                     head.setUnits(VOCABULARY).optTiedWeight(embedding);
                     yield sequence(embedding, linear(6), tanh(), head.build());
                 }

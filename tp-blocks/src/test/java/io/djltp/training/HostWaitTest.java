@@ -1,5 +1,6 @@
 package io.djltp.training;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.relu;
@@ -39,7 +40,9 @@ import io.djltp.rank.LossScaling;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
+import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainingRun;
 
 import org.testng.SkipException;
@@ -135,49 +138,45 @@ public class HostWaitTest {
         DefaultTrainingConfig config = Configs.of(loss, Configs.adam(0.01f));
         boolean cut = name.equals("batch cut");
         ParallelConfig.Builder builder =
-                ParallelConfig.builder()
-                        .setMode(cut ? ParallelMode.DATA : ParallelMode.TENSOR)
-                        .setRanks(RANKS)
+                Ranks.builder(cut ? ParallelMode.DATA : ParallelMode.TENSOR, RANKS)
                         .optBackend(Backend.NCCL);
         if (scaling != null) {
             builder.optLossScaling(scaling);
         }
         ParallelConfig ranks = builder.build();
-        try (Model model = Model.newInstance("waits")) {
-            model.setBlock(network);
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
-                    NDManager manager = trainer.getManager().newSubManager()) {
-                boolean ids = shape.get(1) == 3;
-                NDArray data =
-                        ids
-                                ? manager.arange(1, 25, 1, DataType.INT64).mod(20).reshape(shape)
-                                : manager.randomUniform(-1, 1, shape);
-                NDArray labels =
-                        manager.arange(8f)
-                                .toType(DataType.INT64, false)
-                                .reshape(shape.slice(0, shape.dimension() - 1));
-                trainer.initialize(data.getShape());
-                float first = step(trainer, data.duplicate(), labels.duplicate());
-                for (int i = 2; i < FIRST; i++) {
-                    step(trainer, data.duplicate(), labels.duplicate());
-                }
-                long waits = NcclDouble.hostWaits();
-                long ofStreams = NcclDouble.streamWaits();
-                long read = HostReads.getCount();
-                long uploaded = HostReads.getUploads();
-                float last = 0;
-                for (int i = 0; i < STEPS; i++) {
-                    last = step(trainer, data.duplicate(), labels.duplicate());
-                }
-                assertEquals(NcclDouble.hostWaits() - waits, 0, name);
-                long perRank = (long) RANKS * STEPS;
-                double[] counts = {HostReads.getCount() - read, HostReads.getUploads() - uploaded};
-                double[] expected = {reads * perRank, uploads * perRank};
-                assertEquals(counts, expected, name + ": " + Arrays.toString(counts));
-                assertTrue(NcclDouble.streamWaits() > ofStreams, name);
-                assertEquals(NcclDouble.live().get(4), 0L, "threads on no GPU of theirs");
-                assertTrue(last < first, first + " " + last); // what was computed is right
+        try (Model model = Blocks.model(network);
+                ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+                NDManager manager = trainer.getManager().newSubManager()) {
+            boolean ids = shape.get(1) == 3;
+            NDArray data =
+                    ids
+                            ? manager.arange(1, 25, 1, DataType.INT64).mod(20).reshape(shape)
+                            : manager.randomUniform(-1, 1, shape);
+            NDArray labels =
+                    manager.arange(8f)
+                            .toType(DataType.INT64, false)
+                            .reshape(shape.slice(0, shape.dimension() - 1));
+            trainer.initialize(data.getShape());
+            float first = step(trainer, data.duplicate(), labels.duplicate());
+            for (int i = 2; i < FIRST; i++) {
+                step(trainer, data.duplicate(), labels.duplicate());
             }
+            long waits = NcclDouble.hostWaits();
+            long ofStreams = NcclDouble.streamWaits();
+            long read = HostReads.getCount();
+            long uploaded = HostReads.getUploads();
+            float last = 0;
+            for (int i = 0; i < STEPS; i++) {
+                last = step(trainer, data.duplicate(), labels.duplicate());
+            }
+            assertEquals(NcclDouble.hostWaits() - waits, 0, name);
+            long perRank = (long) RANKS * STEPS;
+            double[] counts = {HostReads.getCount() - read, HostReads.getUploads() - uploaded};
+            double[] expected = {reads * perRank, uploads * perRank};
+            assertEquals(counts, expected, name + ": " + Arrays.toString(counts));
+            assertTrue(NcclDouble.streamWaits() > ofStreams, name);
+            assertEquals(NcclDouble.live().get(4), 0L, "threads on no GPU of theirs");
+            assertTrue(last < first, first + " " + last); // what was computed is right
         }
     }
 
@@ -193,30 +192,23 @@ public class HostWaitTest {
     }
 
     private static List<float[]> trained(Backend backend, int steps) throws Exception {
-        ParallelConfig ranks =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
-                        .setRanks(4)
-                        .optBackend(backend)
-                        .build();
+        ParallelConfig ranks = Ranks.builder(ParallelMode.TENSOR, 4).optBackend(backend).build();
         DefaultTrainingConfig config =
                 Configs.of(new VocabParallelCrossEntropyLoss(), Configs.adam(0.001f));
         Engine.getInstance().setRandomSeed(42);
-        try (Model model = Model.newInstance("streams")) {
-            model.setBlock(transformer());
-            try (ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
-                    NDManager manager = trainer.getManager().newSubManager()) {
-                trainer.initialize(new Shape(8, 5, 12));
-                float[] losses = new float[steps];
-                for (int i = 0; i < steps; i++) {
-                    try (NDManager own = manager.newSubManager()) {
-                        NDArray data = TrainingRun.random(own, i % 10, 8, 5, 12);
-                        losses[i] = step(trainer, data, TrainingRun.labels(own, i % 10, 8, 9));
-                    }
+        try (Model model = Blocks.model(transformer());
+                ParallelTrainer trainer = new ParallelTrainer(model, config, ranks);
+                NDManager manager = trainer.getManager().newSubManager()) {
+            trainer.initialize(new Shape(8, 5, 12));
+            float[] losses = new float[steps];
+            for (int i = 0; i < steps; i++) {
+                try (NDManager own = manager.newSubManager()) {
+                    NDArray data = TrainingRun.random(own, i % 10, 8, 5, 12);
+                    losses[i] = step(trainer, data, TrainingRun.labels(own, i % 10, 8, 9));
                 }
-                NDList rows = new NDList(TrainingRun.random(manager, 3, 8, 5, 12));
-                return List.of(losses, trainer.evaluate(rows).head().toFloatArray());
             }
+            NDList rows = new NDList(TrainingRun.random(manager, 3, 8, 5, 12));
+            return List.of(losses, trainer.evaluate(rows).head().toFloatArray());
         }
     }
 
@@ -224,12 +216,8 @@ public class HostWaitTest {
         return sequence(
                 linear(12),
                 ParallelTransformerEncoderLayer.builder()
-                        .setAttention(
-                                ParallelMultiHeadAttention.builder()
-                                        .setEmbeddingSize(12)
-                                        .setHeads(4)
-                                        .build())
-                        .setMlp(ParallelMlp.builder().setUnits(12).setHiddenFeatures(13).build())
+                        .setAttention(attention(12, 4).build())
+                        .setMlp(Blocks.mlp(12, 13).build())
                         .setNorm(() -> LayerNorm.builder().axis(2).build())
                         .optRecompute(true)
                         .build(),
@@ -242,13 +230,8 @@ public class HostWaitTest {
     }
 
     private static Block encoder() {
-        ParallelMultiHeadAttention attention =
-                ParallelMultiHeadAttention.builder()
-                        .setEmbeddingSize(12)
-                        .setHeads(2)
-                        .optDropout(0.1f)
-                        .build();
-        ParallelMlp mlp = ParallelMlp.builder().setUnits(12).setHiddenFeatures(24).build();
+        ParallelMultiHeadAttention attention = attention(12, 2).optDropout(0.1f).build();
+        ParallelMlp mlp = Blocks.mlp(12, 24).build();
         Block layer =
                 ParallelTransformerEncoderLayer.builder()
                         .setAttention(attention)

@@ -8,6 +8,7 @@ import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
+import static io.djltp.testing.Blocks.table;
 import static io.djltp.testing.TrainerKind.PLAIN;
 import static io.djltp.testing.TrainerKind.TENSOR_1;
 import static io.djltp.testing.TrainerKind.TENSOR_2;
@@ -45,9 +46,9 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.nn.moe.MixtureOfExperts;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.PlainEmbedding;
 import io.djltp.testing.TestFolder;
@@ -238,8 +239,7 @@ public class InitializationTest {
     }
 
     private static Supplier<Block> embedding() {
-        return () ->
-                VocabParallelEmbedding.builder().setVocabularySize(16).setEmbeddingSize(4).build();
+        return () -> table(16, 4).build();
     }
 
     private static Supplier<Block> experts(ShardingStrategy strategy) {
@@ -300,15 +300,13 @@ public class InitializationTest {
         Shape input = new Shape(8, 13);
 
         List<float[]> saved;
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(block(PLAIN, 13, 21, 7));
+        try (Model model = Blocks.model(block(PLAIN, 13, 21, 7))) {
             model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, input);
             model.save(folder, "net");
             saved = weights(model.getBlock());
         }
         for (TrainerKind kind : TrainerKind.all(1, 2, 3, 4)) {
-            try (Model model = Model.newInstance("net")) {
-                model.setBlock(block(kind, 13, 21, 7));
+            try (Model model = Blocks.model(block(kind, 13, 21, 7))) {
                 model.load(folder, "net");
                 try (Trainer trainer = kind.open(model, Configs.of(Loss.l2Loss()), input)) {
                     assertShards((ParallelTrainer) trainer, saved.get(2), 21, 13);

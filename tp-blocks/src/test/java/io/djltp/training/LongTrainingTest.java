@@ -32,6 +32,7 @@ import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.Recompute;
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 
@@ -134,8 +135,7 @@ public class LongTrainingTest {
 
     private static void train(TrainerKind kind, String name, boolean skipped, NDManager manager)
             throws Exception {
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(network(name));
+        try (Model model = Blocks.model(network(name))) {
             NDArray data = manager.randomNormal(new Shape(EPOCH * BATCH, FEATURES));
             Shape rows = new Shape(EPOCH * BATCH);
             NDArray labels = manager.randomInteger(0, CLASSES, rows, DataType.INT64);

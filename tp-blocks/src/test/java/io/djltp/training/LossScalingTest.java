@@ -4,6 +4,7 @@ import static io.djltp.testing.ArrayAssert.assertAllBitEqual;
 import static io.djltp.testing.ArrayAssert.assertAllClose;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newHead;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
@@ -42,12 +43,12 @@ import ai.djl.training.tracker.Tracker;
 import io.djltp.internal.optimizer.LossScale;
 import io.djltp.internal.torch.Float16Product;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ClassificationHead;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.RowParallelLinear;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.LossScaling;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
@@ -336,8 +337,7 @@ public class LossScalingTest {
 
     private static Block tableAndHead(boolean sampled, Precision precision) {
         Block head =
-                ClassificationHead.builder()
-                        .setUnits(40)
+                newHead(40)
                         .optBatchShardedInput(true)
                         .optSampleShare(sampled ? 0.5f : 1)
                         .optPrecision(precision)
@@ -458,8 +458,7 @@ public class LossScalingTest {
 
     @Test(timeOut = 60_000)
     public void weightsInFloat16() {
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(network());
+        try (Model model = Blocks.model(network())) {
             model.setDataType(DataType.FLOAT16);
             throwsArgument(
                     () -> TENSOR_2.scaledBy(scaling(4, 2)).open(model, config()),

@@ -11,6 +11,7 @@ import static io.djltp.testing.Blocks.gelu;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.newColumn;
 import static io.djltp.testing.Blocks.outputs;
 import static io.djltp.testing.Blocks.parallel;
 import static io.djltp.testing.Blocks.relu;
@@ -69,10 +70,9 @@ import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.EmbeddingBag;
 import io.djltp.nn.ParallelDropout;
 import io.djltp.nn.RowParallelLinear;
-import io.djltp.nn.VocabParallelEmbedding;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.CutNetwork;
 import io.djltp.testing.GraphBlock;
@@ -518,10 +518,7 @@ public class NetworksEqualDjlTest {
     }
 
     private static ColumnParallelLinear.Builder unevenHead(long units, boolean bias) {
-        return ColumnParallelLinear.builder()
-                .setUnits(units)
-                .optBatchShardedInput(true)
-                .optBias(bias);
+        return newColumn(units).optBatchShardedInput(true).optBias(bias);
     }
 
     private static RowParallelLinear.Builder unevenRow(boolean bias) {
@@ -723,11 +720,11 @@ public class NetworksEqualDjlTest {
     }
 
     private static Block mlp() {
-        return ParallelMlp.builder().setUnits(6).setHiddenFeatures(7).optBatchSharded(true).build();
+        return Blocks.mlp(6, 7).optBatchSharded(true).build();
     }
 
     private static Block embedding() {
-        return VocabParallelEmbedding.builder().setVocabularySize(11).setEmbeddingSize(6).build();
+        return Blocks.table(11, 6).build();
     }
 
     // arrays of the rank's own may be changed in place; of one rank, those of the batch

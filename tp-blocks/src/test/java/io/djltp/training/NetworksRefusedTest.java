@@ -9,6 +9,8 @@ import static io.djltp.testing.Blocks.gathered;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.newRow;
 import static io.djltp.testing.Blocks.outputs;
 import static io.djltp.testing.Blocks.reshape;
 import static io.djltp.testing.Blocks.row;
@@ -54,15 +56,15 @@ import ai.djl.translate.NoopTranslator;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
-import io.djltp.nn.RowParallelLinear;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.PlainEmbedding;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -80,7 +82,7 @@ import java.util.function.UnaryOperator;
  * number, with an error that names the layer or the parameter and the remedy; the weights stay as
  * they were.
  */
-public class NetworksRefusedTest {
+public class NetworksRefusedTest extends RecordedTest {
 
     private static final TrainerKind SIX = new TrainerKind(ParallelMode.TENSOR, 6);
     private static final TrainerKind[] ALL = {TENSOR_2, DATA_2, MIXED_2, MESH_2X2};
@@ -370,17 +372,11 @@ public class NetworksRefusedTest {
     }
 
     private static Block columnOf(Cut cut) {
-        return ColumnParallelLinear.builder()
-                .setUnits(8)
-                .optShardingStrategy(ShardingStrategy.rowwise(cut))
-                .build();
+        return newColumn(8).optShardingStrategy(ShardingStrategy.rowwise(cut)).build();
     }
 
     private static Block rowOf(Cut cut) {
-        return RowParallelLinear.builder()
-                .setUnits(3)
-                .optShardingStrategy(ShardingStrategy.columnwise(cut))
-                .build();
+        return newRow(3).optShardingStrategy(ShardingStrategy.columnwise(cut)).build();
     }
 
     private static NDArray timesColumn(GraphBlock.Call call, NDArray x) {
@@ -498,24 +494,22 @@ public class NetworksRefusedTest {
     @Test(timeOut = 60_000)
     public void aPenaltyOnArraysThatTheTrainerReplaces() {
         Block[] net = new Block[1];
-        try (NDManager manager = NDManager.newBaseManager()) {
-            Network network =
-                    Network.of(
-                            cut -> {
-                                net[0] = network(cut);
-                                net[0].initialize(manager, DataType.FLOAT32, new Shape(6, 6));
-                                return net[0];
-                            },
-                            () -> {
-                                NDArray weight = net[0].getParameters().valueAt(2).getArray();
-                                return new SimpleCompositeLoss()
-                                        .addLoss(new HalfSquareLoss())
-                                        .addLoss(new L2WeightDecay(new NDList(weight)));
-                            },
-                            batches("6x6", "6x3"));
-            for (TrainerKind kind : ALL) {
-                network.assertRefused(kind, false, "optWeightDecays");
-            }
+        Network network =
+                Network.of(
+                        cut -> {
+                            net[0] = network(cut);
+                            net[0].initialize(manager, DataType.FLOAT32, new Shape(6, 6));
+                            return net[0];
+                        },
+                        () -> {
+                            NDArray weight = net[0].getParameters().valueAt(2).getArray();
+                            return new SimpleCompositeLoss()
+                                    .addLoss(new HalfSquareLoss())
+                                    .addLoss(new L2WeightDecay(new NDList(weight)));
+                        },
+                        batches("6x6", "6x3"));
+        for (TrainerKind kind : ALL) {
+            network.assertRefused(kind, false, "optWeightDecays");
         }
     }
 
@@ -664,18 +658,15 @@ public class NetworksRefusedTest {
     @Test(timeOut = 60_000)
     public void aPredictionThatChangesItsInput() {
         Block halved = map(x -> x.getShape().get(0) == 2 ? x.muli(0.5f) : x);
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(sequence(halved, first(true, 4), row(true, 3)));
-            try (ParallelInference ranks = new ParallelInference(model, TENSOR_2.config())) {
-                ranks.initialize(new Shape(3, 6));
-                for (int rows : new int[] {3, 2, 3}) {
-                    NDList input = new NDList(manager.ones(new Shape(rows, 6)));
-                    if (rows == 2) {
-                        throwsArgument(() -> ranks.forward(input, manager));
-                    } else {
-                        ranks.forward(input, manager);
-                    }
+        try (Model model = Blocks.model(sequence(halved, first(true, 4), row(true, 3)));
+                ParallelInference ranks = new ParallelInference(model, TENSOR_2.config())) {
+            ranks.initialize(new Shape(3, 6));
+            for (int rows : new int[] {3, 2, 3}) {
+                NDList input = new NDList(manager.ones(new Shape(rows, 6)));
+                if (rows == 2) {
+                    throwsArgument(() -> ranks.forward(input, manager));
+                } else {
+                    ranks.forward(input, manager);
                 }
             }
         }
@@ -858,9 +849,7 @@ public class NetworksRefusedTest {
 
     @Test(timeOut = 60_000)
     public void aPredictionOfAnotherShape() throws Exception {
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(between(NetworksRefusedTest::ofLong));
+        try (Model model = Blocks.model(between(NetworksRefusedTest::ofLong))) {
             model.getBlock().initialize(model.getNDManager(), DataType.FLOAT32, new Shape(2, 3, 6));
             try (ParallelPredictor<NDList, NDList> predictor =
                     new ParallelPredictor<>(model, new NoopTranslator(), TENSOR_2.config())) {

@@ -23,7 +23,6 @@ import ai.djl.Model;
 import ai.djl.engine.Engine;
 import ai.djl.inference.Predictor;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
@@ -33,6 +32,8 @@ import ai.djl.translate.TranslateException;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.RankFailedException;
+import io.djltp.testing.Blocks;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainerKind;
 
@@ -45,7 +46,7 @@ import java.util.concurrent.FutureTask;
 import java.util.concurrent.atomic.AtomicBoolean;
 
 /** A predictor on ranks says what DJL's own says. */
-public class ParallelPredictorTest {
+public class ParallelPredictorTest extends RecordedTest {
 
     private static final Shape INPUT = new Shape(5, 6);
 
@@ -89,8 +90,7 @@ public class ParallelPredictorTest {
 
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void predictsAsDjlDoes(TrainerKind kind, String communicated) throws TranslateException {
-        try (NDManager manager = NDManager.newBaseManager();
-                Model model = initialized(network(true));
+        try (Model model = initialized(network(true));
                 Predictor<NDList, NDList> djls = model.newPredictor(new NoopTranslator())) {
             NDList input = new NDList(random(manager, 1, 5, 6));
             float[] expected = predict(djls, input);
@@ -109,8 +109,7 @@ public class ParallelPredictorTest {
 
     @Test(timeOut = 60_000)
     public void aModelWithoutValues() {
-        try (Model model = Model.newInstance("model")) {
-            model.setBlock(network(true));
+        try (Model model = Blocks.model(network(true))) {
             throwsState(() -> predictor(model, TENSOR_2), "weight has no value");
         }
     }
@@ -119,8 +118,7 @@ public class ParallelPredictorTest {
     @Test(dataProvider = "kinds", timeOut = 60_000)
     public void gathersAnOutputThatIsCut(TrainerKind kind, String communicated)
             throws TranslateException {
-        try (NDManager manager = NDManager.newBaseManager();
-                Model model = initialized(network(false));
+        try (Model model = initialized(network(false));
                 Predictor<NDList, NDList> djls = model.newPredictor(new NoopTranslator())) {
             for (int rows : new int[] {5, 1}) { // and fewer rows than ranks
                 NDList input = new NDList(random(manager, rows, rows, 6));
@@ -139,8 +137,7 @@ public class ParallelPredictorTest {
     @Test(timeOut = 60_000)
     public void aModelThatIsClosedBeforeItsPredictor() {
         Model model = initialized(network(true));
-        try (NDManager manager = NDManager.newBaseManager();
-                ParallelPredictor<NDList, NDList> predictor = predictor(model, TENSOR_2)) {
+        try (ParallelPredictor<NDList, NDList> predictor = predictor(model, TENSOR_2)) {
             model.close();
             throwsState(
                     () -> predictor.predict(new NDList(manager.ones(INPUT))),
@@ -151,8 +148,7 @@ public class ParallelPredictorTest {
     @Test(timeOut = 60_000)
     public void namesPredictorsWhereAnotherOneHoldsTheModel() throws TranslateException {
         String taken = "ParallelTrainer or ParallelPredictor";
-        try (NDManager manager = NDManager.newBaseManager();
-                Model model = initialized(network(true));
+        try (Model model = initialized(network(true));
                 ParallelPredictor<NDList, NDList> first = predictor(model, TENSOR_2);
                 Predictor<NDList, NDList> djls = model.newPredictor(new NoopTranslator())) {
             NDList input = new NDList(manager.ones(INPUT));
@@ -182,8 +178,7 @@ public class ParallelPredictorTest {
                             }
                             return x;
                         });
-        try (NDManager manager = NDManager.newBaseManager();
-                Model model = initialized(sequence(column(7), pause, row(4)))) {
+        try (Model model = initialized(sequence(column(7), pause, row(4)))) {
             NDList input = new NDList(manager.ones(INPUT));
             ParallelPredictor<NDList, NDList> predictor = predictor(model, TENSOR_2);
             predictor.predict(input);

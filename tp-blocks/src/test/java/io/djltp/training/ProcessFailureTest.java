@@ -36,6 +36,7 @@ import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Configs;
+import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainerKind;
 
 import org.testng.annotations.BeforeClass;
@@ -295,9 +296,7 @@ public class ProcessFailureTest {
                 model.getBlock().getChildren().valueAt(0).freezeParameters(true);
             }
             ParallelConfig.Builder ranks =
-                    ParallelConfig.builder()
-                            .setMode(mode)
-                            .setRanks(job.getRanks())
+                    Ranks.builder(mode, job.getRanks())
                             .optJob(job)
                             .optDevices(Collections.nCopies(job.getLocalRanks(), Device.cpu()))
                             .optTimeout(TIMEOUT);

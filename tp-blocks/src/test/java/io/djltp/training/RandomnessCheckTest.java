@@ -51,6 +51,7 @@ import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.Network;
+import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -161,15 +162,12 @@ public class RandomnessCheckTest {
     @Test(dataProvider = "drawings", timeOut = 60_000)
     public void theCheckCanBeSwitchedOff(Drawing drawing) {
         ParallelConfig config =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
-                        .setRanks(2)
+                Ranks.builder(ParallelMode.TENSOR, 2)
                         .optRandomCheck(false)
                         .optDriftCheck(0) // which would see what comes of it
                         .build();
         assertFalse(config.isRandomCheck());
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(headThenTail(drawing.block.get()));
+        try (Model model = Blocks.model(headThenTail(drawing.block.get()))) {
             DefaultTrainingConfig training = Configs.of(new VocabParallelCrossEntropyLoss());
             try (Trainer trainer = new ParallelTrainer(model, training, config)) {
                 steps(trainer, new ArrayList<>(), BATCHES, 0, 1);

@@ -35,6 +35,7 @@ import io.djltp.testing.Network;
 import io.djltp.testing.RankThreads;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TrainingRun;
+import io.djltp.testing.Unchecked;
 
 import org.testng.annotations.BeforeMethod;
 import org.testng.annotations.DataProvider;
@@ -180,11 +181,8 @@ public class RankFailureTest {
             saboteur =
                     array -> {
                         caller.interrupt();
-                        try {
-                            goOn.await(200, TimeUnit.MILLISECONDS); // a rank does not notice
-                        } catch (InterruptedException e) {
-                            throw new IllegalStateException(e);
-                        }
+                        // a rank does not notice
+                        Unchecked.run(() -> goOn.await(200, TimeUnit.MILLISECONDS));
                         return array;
                     };
             assertThrows(RuntimeException.class, () -> step(trainer, 1));

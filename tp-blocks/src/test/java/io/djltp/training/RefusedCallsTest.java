@@ -47,6 +47,7 @@ import ai.djl.training.optimizer.Optimizer;
 import io.djltp.internal.loss.ShardedPredictions;
 import io.djltp.loss.VocabParallelAccuracy;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -684,8 +685,7 @@ public class RefusedCallsTest {
         String rules =
                 "Sgd, Adam, AdamW, Adagrad or RowwiseAdagrad, but the optimizer is a"
                         + " ai.djl.training.optimizer.RmsProp";
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(head(7));
+        try (Model model = Blocks.model(head(7))) {
             expect(
                     UnsupportedOperationException.class,
                     () -> TENSOR_2.open(model, Configs.of(loss, Optimizer.rmsprop().build())),

@@ -4,6 +4,7 @@ import static io.djltp.testing.ArrayAssert.assertAllClose;
 import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Refusals.expect;
@@ -37,7 +38,6 @@ import io.djltp.internal.safetensors.SafetensorsFile;
 import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.DeviceMesh;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
@@ -48,6 +48,7 @@ import io.djltp.testing.Network;
 import io.djltp.testing.TestFolder;
 import io.djltp.testing.ThreadedJob;
 import io.djltp.testing.TrainingRun;
+import io.djltp.testing.Unchecked;
 
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
@@ -62,7 +63,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
-import java.util.concurrent.Callable;
 import java.util.stream.Stream;
 
 /**
@@ -104,7 +104,7 @@ public class SavingInProcessesTest extends TestFolder {
                 ThreadedJob.run(
                         processes,
                         mesh.getRanks(),
-                        job -> unchecked(() -> new Training(many, job, mesh).train(whole)));
+                        job -> Unchecked.call(() -> new Training(many, job, mesh).train(whole)));
         for (float loss : losses) { // evaluated by all ranks with what is in the file
             assertEquals(loss, losses.get(0));
         }
@@ -162,14 +162,6 @@ public class SavingInProcessesTest extends TestFolder {
                 NDArray values = other.read(name, manager);
                 assertClose(one.read(name, manager), values, TOLERANCE, name);
             }
-        }
-    }
-
-    private static <T> T unchecked(Callable<T> call) {
-        try {
-            return call.call();
-        } catch (Exception e) {
-            throw new AssertionError(e);
         }
     }
 
@@ -336,8 +328,7 @@ public class SavingInProcessesTest extends TestFolder {
                                         new ShardRange(2L * RANKS + rank % 2, 1),
                                         own.getRange(rank)));
         Block gathered =
-                ColumnParallelLinear.builder()
-                        .setUnits(cut.getLength())
+                newColumn(cut.getLength())
                         .optShardingStrategy(ShardingStrategy.rowwise(cut))
                         .optGatherOutput(true)
                         .optBatchShardedInput(true)

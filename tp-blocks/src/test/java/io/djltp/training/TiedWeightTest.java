@@ -4,6 +4,8 @@ import static io.djltp.testing.ArrayAssert.assertAllClose;
 import static io.djltp.testing.ArrayAssert.assertClose;
 import static io.djltp.testing.ArrayAssert.floats;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
+import static io.djltp.testing.Blocks.newHead;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.Blocks.tanh;
 import static io.djltp.testing.Refusals.throwsArgument;
@@ -38,9 +40,9 @@ import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
 import io.djltp.nn.ClassificationHead;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.nn.VocabParallelEmbedding;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.Network;
@@ -86,14 +88,11 @@ public class TiedWeightTest {
     }
 
     static VocabParallelEmbedding.Builder embedding() {
-        return VocabParallelEmbedding.builder()
-                .setVocabularySize(VOCABULARY)
-                .setEmbeddingSize(FEATURES);
+        return Blocks.table(VOCABULARY, FEATURES);
     }
 
     private static ClassificationHead.Builder head(VocabParallelEmbedding embedding) {
-        return ClassificationHead.builder()
-                .setUnits(VOCABULARY)
+        return newHead(VOCABULARY)
                 .optBias(false)
                 .optBatchShardedInput(true)
                 .optTiedWeight(embedding);
@@ -102,8 +101,7 @@ public class TiedWeightTest {
     private static Block last(boolean fused, VocabParallelEmbedding embedding) {
         return fused
                 ? head(embedding).build()
-                : ColumnParallelLinear.builder()
-                        .setUnits(VOCABULARY)
+                : newColumn(VOCABULARY)
                         .optBias(false)
                         .optBatchShardedInput(true)
                         .optTiedWeight(embedding)

@@ -42,6 +42,7 @@ import io.djltp.testing.Network;
 import io.djltp.testing.TestFolder;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
+import io.djltp.testing.Unchecked;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -309,11 +310,7 @@ public class TwoThreadsTest {
     private NDList slow(NDList input) {
         ParallelContext context = ParallelContext.current();
         if (context != null && context.getRank() == 1) {
-            try {
-                Thread.sleep(100);
-            } catch (InterruptedException e) {
-                throw new IllegalStateException(e);
-            }
+            Unchecked.run(() -> Thread.sleep(100));
         }
         forwards.incrementAndGet();
         return input;
@@ -351,11 +348,7 @@ public class TwoThreadsTest {
     }
 
     private static void await(CountDownLatch latch) {
-        try {
-            assertTrue(latch.await(30, TimeUnit.SECONDS));
-        } catch (InterruptedException e) {
-            throw new AssertionError(e);
-        }
+        Unchecked.run(() -> assertTrue(latch.await(30, TimeUnit.SECONDS)));
     }
 
     private static <T> T inNewThread(Supplier<T> task) {

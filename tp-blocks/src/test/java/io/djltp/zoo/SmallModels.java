@@ -1,5 +1,6 @@
 package io.djltp.zoo;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
@@ -22,7 +23,6 @@ import ai.djl.training.ParameterStore;
 import ai.djl.translate.ArgumentsUtil;
 import ai.djl.translate.TranslateException;
 
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.plan.Plan;
 import io.djltp.plan.Style;
 import io.djltp.plan.TensorParallel;
@@ -59,13 +59,7 @@ final class SmallModels {
                                     .add("03Linear", Style.row())
                                     .build());
                 case "heads": // three of them
-                    return sequence(
-                            linear(6),
-                            map(x -> x.expandDims(1)),
-                            ParallelMultiHeadAttention.builder()
-                                    .setHeads(3)
-                                    .setEmbeddingSize(6)
-                                    .build());
+                    return sequence(linear(6), map(x -> x.expandDims(1)), attention(6, 3).build());
                 case "values": // which are not those of the file
                     Block block = network(13);
                     block.initialize(NDManager.newBaseManager(), DataType.FLOAT32, INPUT);

@@ -1,9 +1,10 @@
 package io.djltp.collective;
 
+import io.djltp.testing.Unchecked;
+
 import org.testng.Assert;
 
 import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.channels.SocketChannel;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -18,11 +19,8 @@ public final class Leftovers {
     private static final Predicate<String> SOCKETS = text -> text.endsWith(" sockets");
 
     static {
-        try {
-            SocketChannel.open().close(); // for which Java opens one of its own, and keeps it
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
+        // for which Java opens one of its own, and keeps it
+        Unchecked.run(() -> SocketChannel.open().close());
     }
 
     private Leftovers() {}

@@ -8,6 +8,7 @@ import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.Unchecked;
 
 import java.nio.channels.ServerSocketChannel;
 import java.time.Duration;
@@ -57,11 +58,7 @@ public final class HeldUpJob {
     }
 
     private static void failLater(Job job) {
-        try {
-            Thread.sleep(UNTIL_FAILURE.toMillis());
-        } catch (InterruptedException e) {
-            throw new IllegalStateException(e);
-        }
+        Unchecked.run(() -> Thread.sleep(UNTIL_FAILURE.toMillis()));
         job.fail(-1, new IllegalStateException("on purpose"));
     }
 }

@@ -1,6 +1,7 @@
 package io.djltp.internal.gradient;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
 import static io.djltp.testing.TrainerKind.PLAIN;
 import static io.djltp.testing.TrainingRun.backward;
 import static io.djltp.testing.TrainingRun.random;
@@ -16,7 +17,6 @@ import ai.djl.nn.SequentialBlock;
 import io.djltp.collective.CollectiveCounts;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.HalfSquareLoss;
@@ -66,8 +66,7 @@ public class ReplicaSumsTest {
             block.add(
                             cut == null || cut.getRanks() == 1
                                     ? linear(cut.getLength())
-                                    : ColumnParallelLinear.builder()
-                                            .setUnits(cut.getLength())
+                                    : newColumn(cut.getLength())
                                             .optShardingStrategy(ShardingStrategy.rowwise(cut))
                                             .optGatherOutput(true)
                                             .build())

@@ -4,6 +4,7 @@ import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.newColumn;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.TrainerKind.DATA_2;
@@ -289,8 +290,7 @@ public class PlacedArrayTest {
 
     private static Block gateUp(boolean cut) {
         ColumnParallelLinear.Builder builder =
-                ColumnParallelLinear.builder()
-                        .setUnits(16)
+                newColumn(16)
                         .optShardingStrategy(ShardingStrategy.gateUp())
                         .optBatchShardedInput(true);
         return cut ? builder.build() : linear(16);

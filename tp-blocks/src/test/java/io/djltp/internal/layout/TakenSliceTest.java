@@ -1,6 +1,7 @@
 package io.djltp.internal.layout;
 
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.newColumn;
 import static io.djltp.testing.Blocks.relu;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.sequence;
@@ -28,9 +29,9 @@ import ai.djl.util.PairList;
 import io.djltp.cut.Cut;
 import io.djltp.internal.parameters.RankParameterStore;
 import io.djltp.internal.rank.ParallelContext;
-import io.djltp.nn.ColumnParallelLinear;
 import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.TrainerKind;
@@ -91,13 +92,7 @@ public class TakenSliceTest {
     }
 
     private static Block cut(ShardingStrategy strategy, Halves halves) {
-        return sequence(
-                ColumnParallelLinear.builder()
-                        .setUnits(2 * HALF)
-                        .optShardingStrategy(strategy)
-                        .build(),
-                halves,
-                row(4));
+        return sequence(newColumn(2 * HALF).optShardingStrategy(strategy).build(), halves, row(4));
     }
 
     private static TrainingRun train(TrainerKind kind, Block block) {
@@ -182,22 +177,20 @@ public class TakenSliceTest {
     }
 
     private static void assertRefused(Block block, String... parts) {
-        try (Model model = Model.newInstance("net");
-                NDManager manager = NDManager.newBaseManager()) {
-            model.setBlock(block);
-            try (Trainer trainer =
-                    new ParallelTrainer(
-                            model,
-                            new DefaultTrainingConfig(new HalfSquareLoss()),
-                            Ranks.config(ParallelMode.TENSOR, 2))) {
-                trainer.initialize(new Shape(ROWS, 3));
-                NDArray data = random(manager, 1, ROWS, 3);
-                NDArray labels = random(manager, 2, ROWS, 4);
-                expect(
-                        RuntimeException.class,
-                        () -> trainer.forward(new NDList(data), new NDList(labels)),
-                        parts);
-            }
+        try (Model model = Blocks.model(block);
+                NDManager manager = NDManager.newBaseManager();
+                Trainer trainer =
+                        new ParallelTrainer(
+                                model,
+                                new DefaultTrainingConfig(new HalfSquareLoss()),
+                                Ranks.config(ParallelMode.TENSOR, 2))) {
+            trainer.initialize(new Shape(ROWS, 3));
+            NDArray data = random(manager, 1, ROWS, 3);
+            NDArray labels = random(manager, 2, ROWS, 4);
+            expect(
+                    RuntimeException.class,
+                    () -> trainer.forward(new NDList(data), new NDList(labels)),
+                    parts);
         }
     }
 }

@@ -28,6 +28,7 @@ import ai.djl.training.tracker.Tracker;
 
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
@@ -51,12 +52,7 @@ public class MissingGradientTest {
     /** A layer, and another that is added to it in some steps and on some ranks only. */
     private Block sometimes() {
         ranks = rank -> true;
-        never =
-                Parameter.builder()
-                        .setName("never")
-                        .setType(Parameter.Type.WEIGHT)
-                        .optShape(new Shape(3, 2))
-                        .build();
+        never = Blocks.parameter("never", new Shape(3, 2));
         return graph(
                         Training.UNITS,
                         (call, x) -> {

@@ -13,7 +13,6 @@ import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.expectThrows;
 
 import ai.djl.ndarray.NDArray;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.nn.Block;
@@ -25,6 +24,7 @@ import io.djltp.nn.RowParallelLinear;
 import io.djltp.optimizer.RowwiseAdagrad;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.RankThreads;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -43,7 +43,7 @@ import java.util.function.Supplier;
  * limited gradients, schedules, and parameters that are frozen for a while. An optimizer whose rule
  * is not known throws before a rank is started.
  */
-public class UpdatesEqualDjlTest {
+public class UpdatesEqualDjlTest extends RecordedTest {
 
     private static final int STEPS = 50;
     private static final double TOLERANCE = 1e-6;
@@ -175,29 +175,25 @@ public class UpdatesEqualDjlTest {
     @Test
     public void rowwiseAdagradByHandUnderDjl() {
         RowwiseAdagrad optimizer = rowwise(Tracker.fixed(0.5f)).optEpsilon(0).build();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray weight = manager.zeros(new Shape(2, 2), DataType.FLOAT32);
-            for (int step = 0; step < 2; step++) {
-                NDArray gradient = manager.create(new float[] {1, 7, 0, 4}, new Shape(2, 2));
-                optimizer.update("weight", weight, gradient);
-            }
-            // means of squares 25 and 8: a half of 1/5, 7/5, and of 1/sqrt(50), 7/sqrt(50)
-            float factor = (float) (-0.5 * (1 / 5.0 + 1 / Math.sqrt(50)));
-            float other = (float) (-0.5 * (4 / Math.sqrt(8) + 4 / Math.sqrt(16)));
-            float[] values = {factor, 7 * factor, 0, other};
-            assertEquals(weight.toFloatArray(), values, 1e-6f);
+        NDArray weight = manager.zeros(new Shape(2, 2), DataType.FLOAT32);
+        for (int step = 0; step < 2; step++) {
+            NDArray gradient = manager.create(new float[] {1, 7, 0, 4}, new Shape(2, 2));
+            optimizer.update("weight", weight, gradient);
         }
+        // means of squares 25 and 8: a half of 1/5, 7/5, and of 1/sqrt(50), 7/sqrt(50)
+        float factor = (float) (-0.5 * (1 / 5.0 + 1 / Math.sqrt(50)));
+        float other = (float) (-0.5 * (4 / Math.sqrt(8) + 4 / Math.sqrt(16)));
+        float[] values = {factor, 7 * factor, 0, other};
+        assertEquals(weight.toFloatArray(), values, 1e-6f);
     }
 
     /** What the guide says of DJL's limit of a gradient's elements: it is one from above only. */
     @Test(timeOut = 60_000)
     public void djlLimitsFromAboveOnly() {
         Optimizer sgd = sgd(Tracker.fixed(1)).optClipGrad(0.25f).build();
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray weight = manager.zeros(new Shape(2));
-            sgd.update("w", weight, manager.create(new float[] {1, -1}));
-            assertEquals(weight.toFloatArray(), new float[] {-0.25f, 1});
-        }
+        NDArray weight = manager.zeros(new Shape(2));
+        sgd.update("w", weight, manager.create(new float[] {1, -1}));
+        assertEquals(weight.toFloatArray(), new float[] {-0.25f, 1});
     }
 
     /** May do anything in its update. */

@@ -17,6 +17,7 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.rank.RankFailedException;
 import io.djltp.testing.Ranks;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.Unchecked;
 
 import org.testng.annotations.Test;
 
@@ -56,11 +57,7 @@ public class RankPoolTest {
     public void aRankWithoutOthersComputesInTheThreadOfItsCreator() {
         int before = Autograd.getThreads();
         ParallelConfig config =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
-                        .setRanks(1)
-                        .optThreadsPerRank(before + 1)
-                        .build();
+                Ranks.builder(ParallelMode.TENSOR, 1).optThreadsPerRank(before + 1).build();
         try (RankPool pool = new RankPool(config);
                 Autograd.GradMode none = Autograd.gradMode(false)) {
             RankPool.RankTask<Thread> task =
@@ -134,11 +131,7 @@ public class RankPoolTest {
         CompletableFuture<Void> closed =
                 CompletableFuture.runAsync(
                         () -> {
-                            try {
-                                running.await();
-                            } catch (InterruptedException e) {
-                                throw new IllegalStateException(e);
-                            }
+                            Unchecked.run(() -> running.await());
                             pool.close();
                         });
         pool.runAll(
@@ -224,11 +217,7 @@ public class RankPoolTest {
                                 Autograd::getThreads, task -> new Thread(task).start())
                         .join();
         ParallelConfig config =
-                ParallelConfig.builder()
-                        .setMode(ParallelMode.TENSOR)
-                        .setRanks(2)
-                        .optThreadsPerRank(before + 3)
-                        .build();
+                Ranks.builder(ParallelMode.TENSOR, 2).optThreadsPerRank(before + 3).build();
         try (RankPool pool = new RankPool(config)) {
             assertEquals(
                     pool.run(context -> Autograd.getThreads()), List.of(before + 3, before + 3));

@@ -1,5 +1,6 @@
 package io.djltp.nn.attention;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.TrainerKind.DATA_3;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.PLAIN;
@@ -31,7 +32,7 @@ import org.testng.annotations.Test;
 public class AttentionBadInputTest {
 
     private static ParallelMultiHeadAttention.Builder heads(int heads) {
-        return ParallelMultiHeadAttention.builder().setEmbeddingSize(12).setHeads(heads);
+        return attention(12, heads);
     }
 
     private static RotaryEmbedding rotary(int dim) {

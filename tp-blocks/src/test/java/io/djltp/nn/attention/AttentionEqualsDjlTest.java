@@ -1,5 +1,6 @@
 package io.djltp.nn.attention;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.TENSOR_1;
 import static io.djltp.testing.TrainerKind.TENSOR_2;
@@ -44,7 +45,7 @@ public class AttentionEqualsDjlTest {
     }
 
     private static ParallelMultiHeadAttention.Builder heads(int heads) {
-        return ParallelMultiHeadAttention.builder().setEmbeddingSize(WIDTH).setHeads(heads);
+        return attention(WIDTH, heads);
     }
 
     private static RotaryEmbedding rotary() {

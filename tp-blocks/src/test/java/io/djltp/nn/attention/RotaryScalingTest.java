@@ -2,7 +2,6 @@ package io.djltp.nn.attention;
 
 import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDList;
-import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.DataType;
 import ai.djl.ndarray.types.Shape;
 import ai.djl.training.ParameterStore;
@@ -10,7 +9,9 @@ import ai.djl.training.ParameterStore;
 import com.google.gson.Gson;
 import com.google.gson.JsonObject;
 
+import io.djltp.testing.Blocks;
 import io.djltp.testing.PyTorch;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
@@ -21,7 +22,7 @@ import java.util.ArrayList;
 import java.util.List;
 
 /** Scaled rotary positions against PyTorch's float64, and windows of attention against masks. */
-public class RotaryScalingTest {
+public class RotaryScalingTest extends RecordedTest {
 
     private static final int LONGEST = 16;
 
@@ -51,31 +52,29 @@ public class RotaryScalingTest {
             cases.add(new Case(json, 10_000, 0, new Shape(2, 53, 1, 32)));
             cases.add(new Case(json, 500_000, 41, new Shape(1, 3, 2, 64)));
         }
-        try (NDManager manager = NDManager.newBaseManager()) {
-            List<NDArray> heads = new ArrayList<>();
-            List<String> lines = new ArrayList<>();
-            for (Case each : cases) {
-                NDArray x = manager.randomNormal(each.shape()).toType(DataType.FLOAT32, false);
-                heads.add(x);
-                JsonObject line = new JsonObject();
-                line.add("scaling", new Gson().fromJson(each.scaling(), JsonObject.class));
-                line.addProperty("base", each.base());
-                line.addProperty("longest", LONGEST);
-                line.addProperty("start", each.start());
-                line.add("shape", new Gson().toJsonTree(each.shape().getShape()));
-                line.add("heads", new Gson().toJsonTree(x.toFloatArray()));
-                lines.add(line.toString());
-            }
-            List<String> results = PyTorch.run("rotary/scaling.py", lines);
-            for (int i = 0; i < cases.size(); i++) {
-                Case each = cases.get(i);
-                double[] expected = new Gson().fromJson(results.get(i), double[].class);
-                RotaryEmbedding rotary = rotary(each.scaling(), each.base());
-                float[] found = rotary.apply(heads.get(i), each.start()).toFloatArray();
-                Assert.assertEquals(found.length, expected.length);
-                for (int k = 0; k < found.length; k++) {
-                    Assert.assertEquals(found[k], expected[k], 2e-6, each + " at " + k);
-                }
+        List<NDArray> heads = new ArrayList<>();
+        List<String> lines = new ArrayList<>();
+        for (Case each : cases) {
+            NDArray x = manager.randomNormal(each.shape()).toType(DataType.FLOAT32, false);
+            heads.add(x);
+            JsonObject line = new JsonObject();
+            line.add("scaling", new Gson().fromJson(each.scaling(), JsonObject.class));
+            line.addProperty("base", each.base());
+            line.addProperty("longest", LONGEST);
+            line.addProperty("start", each.start());
+            line.add("shape", new Gson().toJsonTree(each.shape().getShape()));
+            line.add("heads", new Gson().toJsonTree(x.toFloatArray()));
+            lines.add(line.toString());
+        }
+        List<String> results = PyTorch.run("rotary/scaling.py", lines);
+        for (int i = 0; i < cases.size(); i++) {
+            Case each = cases.get(i);
+            double[] expected = new Gson().fromJson(results.get(i), double[].class);
+            RotaryEmbedding rotary = rotary(each.scaling(), each.base());
+            float[] found = rotary.apply(heads.get(i), each.start()).toFloatArray();
+            Assert.assertEquals(found.length, expected.length);
+            for (int k = 0; k < found.length; k++) {
+                Assert.assertEquals(found[k], expected[k], 2e-6, each + " at " + k);
             }
         }
     }
@@ -139,48 +138,39 @@ public class RotaryScalingTest {
     /** A window is what a mask of two axes says, on any input. */
     @Test(timeOut = 60_000)
     public void testWindowIsAMask() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            int length = 7;
-            int window = 3;
-            NDArray x = manager.randomNormal(new Shape(2, length, 8));
-            NDArray mask = manager.ones(new Shape(2, length, length));
-            for (int t = 0; t < length; t++) {
-                for (int s = 0; s <= t - window; s++) {
-                    mask.set(new ai.djl.ndarray.index.NDIndex(":, {}, {}", t, s), 0);
-                }
+        int length = 7;
+        int window = 3;
+        NDArray x = manager.randomNormal(new Shape(2, length, 8));
+        NDArray mask = manager.ones(new Shape(2, length, length));
+        for (int t = 0; t < length; t++) {
+            for (int s = 0; s <= t - window; s++) {
+                mask.set(new ai.djl.ndarray.index.NDIndex(":, {}, {}", t, s), 0);
             }
-            NDArray padding =
-                    manager.create(new float[] {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0});
-            padding = padding.reshape(2, length);
-            ParallelMultiHeadAttention plain = attention(0);
-            ParallelMultiHeadAttention slides = attention(window);
-            ParallelMultiHeadAttention wide = attention(length);
-            plain.initialize(manager, DataType.FLOAT32, x.getShape());
-            for (ParallelMultiHeadAttention each : List.of(slides, wide)) {
-                each.initialize(manager, DataType.FLOAT32, x.getShape());
-                for (String name : plain.getParameters().keys()) {
-                    NDArray value = plain.getParameters().get(name).getArray();
-                    value.copyTo(each.getParameters().get(name).getArray());
-                }
-            }
-            ParameterStore store = new ParameterStore(manager, false);
-            NDArray expected = plain.forward(store, new NDList(x, mask), false).head();
-            Assert.assertTrue(
-                    slides.forward(store, new NDList(x), false).head().allClose(expected));
-            Assert.assertFalse(wide.forward(store, new NDList(x), false).head().allClose(expected));
-            NDArray both = mask.mul(padding.reshape(2, 1, length));
-            expected = plain.forward(store, new NDList(x, both), false).head();
-            Assert.assertTrue(
-                    slides.forward(store, new NDList(x, padding), false).head().allClose(expected));
         }
+        NDArray padding = manager.create(new float[] {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0});
+        padding = padding.reshape(2, length);
+        ParallelMultiHeadAttention plain = attention(0);
+        ParallelMultiHeadAttention slides = attention(window);
+        ParallelMultiHeadAttention wide = attention(length);
+        plain.initialize(manager, DataType.FLOAT32, x.getShape());
+        for (ParallelMultiHeadAttention each : List.of(slides, wide)) {
+            each.initialize(manager, DataType.FLOAT32, x.getShape());
+            for (String name : plain.getParameters().keys()) {
+                NDArray value = plain.getParameters().get(name).getArray();
+                value.copyTo(each.getParameters().get(name).getArray());
+            }
+        }
+        ParameterStore store = new ParameterStore(manager, false);
+        NDArray expected = plain.forward(store, new NDList(x, mask), false).head();
+        Assert.assertTrue(slides.forward(store, new NDList(x), false).head().allClose(expected));
+        Assert.assertFalse(wide.forward(store, new NDList(x), false).head().allClose(expected));
+        NDArray both = mask.mul(padding.reshape(2, 1, length));
+        expected = plain.forward(store, new NDList(x, both), false).head();
+        Assert.assertTrue(
+                slides.forward(store, new NDList(x, padding), false).head().allClose(expected));
     }
 
     private static ParallelMultiHeadAttention attention(int window) {
-        return ParallelMultiHeadAttention.builder()
-                .setEmbeddingSize(8)
-                .setHeads(2)
-                .optCausal(true)
-                .optWindow(window)
-                .build();
+        return Blocks.attention(8, 2).optCausal(true).optWindow(window).build();
     }
 }

@@ -24,6 +24,7 @@ import io.djltp.rank.ParallelMode;
 import io.djltp.sharding.ShardingStrategy;
 import io.djltp.testing.ArrayAssert;
 import io.djltp.testing.BlockTraining;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -49,7 +50,7 @@ public class ParallelMlpTest {
     private static final long HIDDEN = 7;
 
     private static ParallelMlp.Builder mlp(boolean gated) {
-        return ParallelMlp.builder().setUnits(FEATURES).setHiddenFeatures(HIDDEN).optGated(gated);
+        return Blocks.mlp(FEATURES, HIDDEN).optGated(gated);
     }
 
     /** DJL's layers, behind one that needs the gradient of the input. */
@@ -150,10 +151,9 @@ public class ParallelMlpTest {
     public void savesAndLoadsTheWhole() throws Exception {
         Path folder = TestFolder.create();
         Engine.getInstance().setRandomSeed(2);
-        try (Model cut = Model.newInstance("mlp");
+        try (Model cut = Blocks.model(network(mlp(true).build()));
                 Model loaded = Model.newInstance("mlp");
                 NDManager manager = NDManager.newBaseManager()) {
-            cut.setBlock(network(mlp(true).build()));
             try (Trainer trainer = open(cut, 3)) {
                 trainer.initialize(new Shape(ROWS, 4));
                 NDArray data = TrainingRun.random(manager, 1, ROWS, 4);
@@ -177,16 +177,16 @@ public class ParallelMlpTest {
     @Test(timeOut = 60_000)
     public void anActivationThatIsNotElementwiseIsRefused() {
         for (boolean gated : new boolean[] {false, true}) {
-            try (Model model = Model.newInstance("net");
-                    NDManager manager = NDManager.newBaseManager()) {
-                model.setBlock(network(mlp(gated).optActivation(y -> y.softmax(-1)).build()));
-                try (Trainer trainer = open(model, 2)) {
-                    trainer.initialize(new Shape(ROWS, 4));
-                    NDList data = new NDList(TrainingRun.random(manager, 1, ROWS, 4));
-                    NDList labels = new NDList(TrainingRun.random(manager, 2, ROWS, FEATURES));
-                    Refusals.expect(
-                            RuntimeException.class, () -> trainer.forward(data, labels), "softmax");
-                }
+            try (Model model =
+                            Blocks.model(
+                                    network(mlp(gated).optActivation(y -> y.softmax(-1)).build()));
+                    NDManager manager = NDManager.newBaseManager();
+                    Trainer trainer = open(model, 2)) {
+                trainer.initialize(new Shape(ROWS, 4));
+                NDList data = new NDList(TrainingRun.random(manager, 1, ROWS, 4));
+                NDList labels = new NDList(TrainingRun.random(manager, 2, ROWS, FEATURES));
+                Refusals.expect(
+                        RuntimeException.class, () -> trainer.forward(data, labels), "softmax");
             }
         }
     }
@@ -208,18 +208,10 @@ public class ParallelMlpTest {
     /** More ranks than hidden features: refused before the first step. */
     @Test(timeOut = 60_000)
     public void moreRanksThanHiddenFeatures() {
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(
-                    network(
-                            ParallelMlp.builder()
-                                    .setUnits(4)
-                                    .setHiddenFeatures(2)
-                                    .optGated(true)
-                                    .build()));
-            try (Trainer trainer = open(model, 3)) {
-                Refusals.throwsArgument(
-                        () -> trainer.initialize(new Shape(ROWS, 4)), "at most 2 ranks");
-            }
+        try (Model model = Blocks.model(network(Blocks.mlp(4, 2).optGated(true).build()));
+                Trainer trainer = open(model, 3)) {
+            Refusals.throwsArgument(
+                    () -> trainer.initialize(new Shape(ROWS, 4)), "at most 2 ranks");
         }
     }
 }

@@ -24,6 +24,7 @@ import ai.djl.training.loss.Loss;
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.sharding.ShardingStrategy;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
 import io.djltp.testing.Refusals;
@@ -68,8 +69,7 @@ public class MixtureRefusedTest {
 
     @Test(timeOut = 60_000)
     public void moreRanksThanExperts() {
-        try (Model model = Model.newInstance("net")) {
-            model.setBlock(mixture().build());
+        try (Model model = Blocks.model(mixture().build())) {
             TrainerKind kind = TENSOR_4;
             try (Trainer trainer = kind.open(model, new DefaultTrainingConfig(Loss.l2Loss()))) {
                 Refusals.throwsArgument(

@@ -1,5 +1,8 @@
 package io.djltp.nn.recompute;
 
+import static io.djltp.testing.Blocks.attention;
+import static io.djltp.testing.Blocks.mlp;
+
 import ai.djl.Device;
 import ai.djl.Model;
 import ai.djl.ndarray.NDList;
@@ -11,8 +14,6 @@ import ai.djl.nn.norm.LayerNorm;
 import ai.djl.training.DefaultTrainingConfig;
 import ai.djl.training.Trainer;
 
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.transformer.ParallelTransformerEncoderLayer;
 import io.djltp.rank.ParallelMode;
 import io.djltp.testing.Configs;
@@ -75,17 +76,8 @@ public final class DeepStack {
 
     private static ParallelTransformerEncoderLayer layer(long width, long hidden, boolean again) {
         return ParallelTransformerEncoderLayer.builder()
-                .setAttention(
-                        ParallelMultiHeadAttention.builder()
-                                .setEmbeddingSize(width)
-                                .setHeads(4)
-                                .build())
-                .setMlp(
-                        ParallelMlp.builder()
-                                .setUnits(width)
-                                .setHiddenFeatures(hidden)
-                                .optActivation(Activation.geluBlock())
-                                .build())
+                .setAttention(attention(width, 4).build())
+                .setMlp(mlp(width, hidden).optActivation(Activation.geluBlock()).build())
                 .setNorm(() -> LayerNorm.builder().axis(2).build())
                 .optPreNorm(true)
                 .optRecompute(again)

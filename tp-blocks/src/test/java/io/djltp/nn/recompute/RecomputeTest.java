@@ -27,6 +27,7 @@ import io.djltp.testing.BlockTraining;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.TrainerKind;
 import io.djltp.testing.TrainingRun;
 
@@ -46,7 +47,7 @@ import java.util.function.Function;
 import java.util.function.Supplier;
 
 /** Recomputed or kept: the same bits on any number of ranks, and what is communicated again. */
-public class RecomputeTest {
+public class RecomputeTest extends RecordedTest {
 
     private static final List<TrainerKind> TENSOR =
             List.of(TENSOR_1, TENSOR_2, TENSOR_3, TENSOR_4, MESH_2X2);
@@ -189,17 +190,14 @@ public class RecomputeTest {
     /** A file has no trace of recomputation: either network loads what the other has saved. */
     @Test(timeOut = 60_000)
     public void isSavedAsTheBlock() throws IOException, MalformedModelException {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            byte[] saved = save(initialized(RecomputedNetworks.slices(true), manager));
-            Block plain = initialized(RecomputedNetworks.slices(false), manager);
-            plain.loadParameters(manager, new DataInputStream(new ByteArrayInputStream(saved)));
-            byte[] again = save(plain);
-            Assert.assertEquals(again, saved);
-            Block recomputed = initialized(RecomputedNetworks.slices(true), manager);
-            recomputed.loadParameters(
-                    manager, new DataInputStream(new ByteArrayInputStream(again)));
-            Assert.assertEquals(save(recomputed), saved);
-        }
+        byte[] saved = save(initialized(RecomputedNetworks.slices(true), manager));
+        Block plain = initialized(RecomputedNetworks.slices(false), manager);
+        plain.loadParameters(manager, new DataInputStream(new ByteArrayInputStream(saved)));
+        byte[] again = save(plain);
+        Assert.assertEquals(again, saved);
+        Block recomputed = initialized(RecomputedNetworks.slices(true), manager);
+        recomputed.loadParameters(manager, new DataInputStream(new ByteArrayInputStream(again)));
+        Assert.assertEquals(save(recomputed), saved);
     }
 
     private static Block initialized(Block block, NDManager manager) {

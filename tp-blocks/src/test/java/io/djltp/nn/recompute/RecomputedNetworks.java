@@ -1,9 +1,11 @@
 package io.djltp.nn.recompute;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.head;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
+import static io.djltp.testing.Blocks.mlp;
 import static io.djltp.testing.Blocks.row;
 import static io.djltp.testing.Blocks.scattered;
 import static io.djltp.testing.Blocks.sequence;
@@ -21,7 +23,6 @@ import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.nn.transformer.ParallelTransformerDecoderLayer;
 import io.djltp.testing.Network;
@@ -39,12 +40,7 @@ final class RecomputedNetworks {
     private RecomputedNetworks() {}
 
     private static ParallelMultiHeadAttention.Builder heads(float dropout, boolean core) {
-        return ParallelMultiHeadAttention.builder()
-                .setEmbeddingSize(WIDTH)
-                .setHeads(4)
-                .optKeyValueHeads(2)
-                .optRecomputeCore(core)
-                .optDropout(dropout);
+        return attention(WIDTH, 4).optKeyValueHeads(2).optRecomputeCore(core).optDropout(dropout);
     }
 
     /** A decoder layer with everything: masks, cross-attention, dropout. */
@@ -53,12 +49,7 @@ final class RecomputedNetworks {
                 ParallelTransformerDecoderLayer.builder()
                         .setAttention(heads(0.3f, core).optCausal(true).optFusedQkv(true).build())
                         .optCrossAttention(heads(0.3f, core).optCrossAttention(true).build())
-                        .setMlp(
-                                ParallelMlp.builder()
-                                        .setUnits(WIDTH)
-                                        .setHiddenFeatures(9)
-                                        .optActivation(Activation.geluBlock())
-                                        .build())
+                        .setMlp(mlp(WIDTH, 9).optActivation(Activation.geluBlock()).build())
                         .setNorm(() -> LayerNorm.builder().axis(2).build())
                         .optPreNorm(true)
                         .optDropout(0.3f)
@@ -96,13 +87,7 @@ final class RecomputedNetworks {
                                 .optCausal(true)
                                 .optSequenceParallel(true)
                                 .build())
-                .setMlp(
-                        ParallelMlp.builder()
-                                .setUnits(WIDTH)
-                                .setHiddenFeatures(9)
-                                .optGated(true)
-                                .optSequenceParallel(true)
-                                .build())
+                .setMlp(mlp(WIDTH, 9).optGated(true).optSequenceParallel(true).build())
                 .setNorm(() -> RmsNorm.builder().build())
                 .optPreNorm(true)
                 .optDropout(0.2f)

@@ -2,6 +2,7 @@ package io.djltp.nn.transformer;
 
 import static io.djltp.testing.Blocks.column;
 import static io.djltp.testing.Blocks.linear;
+import static io.djltp.testing.Blocks.mlp;
 import static io.djltp.testing.Blocks.sequence;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
@@ -20,8 +21,8 @@ import ai.djl.training.ParameterStore;
 import ai.djl.training.Trainer;
 
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
+import io.djltp.testing.Blocks;
 import io.djltp.testing.Configs;
 import io.djltp.testing.HalfSquareLoss;
 import io.djltp.testing.Network;
@@ -39,8 +40,7 @@ public class LayerInputsTest {
 
     private static void assertRefused(Supplier<Block> block, String... parts) {
         for (TrainerKind kind : KINDS) {
-            try (Model model = Model.newInstance("net")) {
-                model.setBlock(block.get());
+            try (Model model = Blocks.model(block.get())) {
                 DefaultTrainingConfig config = Configs.of(new HalfSquareLoss());
                 try (Trainer trainer = kind.open(model, config)) {
                     Refusals.throwsArgument(() -> trainer.initialize(new Shape(3, 5, 10)), parts);
@@ -101,7 +101,7 @@ public class LayerInputsTest {
         ParallelTransformerDecoderLayer.Builder builder =
                 ParallelTransformerDecoderLayer.builder()
                         .setAttention(attention(false))
-                        .setMlp(ParallelMlp.builder().setUnits(units).setHiddenFeatures(8).build())
+                        .setMlp(mlp(units, 8).build())
                         .setNorm(() -> LayerNorm.builder().axis(2).build());
         if (crossed) {
             builder.optCrossAttention(attention(true));
@@ -110,11 +110,6 @@ public class LayerInputsTest {
     }
 
     private static ParallelMultiHeadAttention attention(boolean crossed) {
-        return ParallelMultiHeadAttention.builder()
-                .setEmbeddingSize(10)
-                .setHeads(2)
-                .optCausal(!crossed)
-                .optCrossAttention(crossed)
-                .build();
+        return Blocks.attention(10, 2).optCausal(!crossed).optCrossAttention(crossed).build();
     }
 }

@@ -1,5 +1,7 @@
 package io.djltp.nn.transformer;
 
+import static io.djltp.testing.Blocks.attention;
+import static io.djltp.testing.Blocks.mlp;
 import static io.djltp.testing.TrainerKind.DATA_2;
 import static io.djltp.testing.TrainerKind.MESH_2X2;
 import static io.djltp.testing.TrainerKind.TENSOR_1;
@@ -14,7 +16,6 @@ import ai.djl.nn.norm.LayerNorm;
 
 import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
-import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.nn.norm.RmsNorm;
 import io.djltp.testing.BlockTraining;
 import io.djltp.testing.Network;
@@ -76,12 +77,7 @@ public class LayersEqualDjlTest {
         return ParallelTransformerDecoderLayer.builder()
                 .setAttention(heads(dropout).optCausal(true).optFusedQkv(true).build())
                 .optCrossAttention(heads(dropout).optCrossAttention(true).build())
-                .setMlp(
-                        ParallelMlp.builder()
-                                .setUnits(WIDTH)
-                                .setHiddenFeatures(9)
-                                .optActivation(Activation.geluBlock())
-                                .build())
+                .setMlp(mlp(WIDTH, 9).optActivation(Activation.geluBlock()).build())
                 .setNorm(() -> LayerNorm.builder().axis(2).build())
                 .optPreNorm(true)
                 .optDropout(dropout)
@@ -89,12 +85,7 @@ public class LayersEqualDjlTest {
     }
 
     private static ParallelMultiHeadAttention.Builder heads(float dropout) {
-        return ParallelMultiHeadAttention.builder()
-                .setEmbeddingSize(WIDTH)
-                .setHeads(4)
-                .optKeyValueHeads(2)
-                .optBias(false)
-                .optDropout(dropout);
+        return attention(WIDTH, 4).optKeyValueHeads(2).optBias(false).optDropout(dropout);
     }
 
     @Test(dataProvider = "layers", timeOut = 120_000)

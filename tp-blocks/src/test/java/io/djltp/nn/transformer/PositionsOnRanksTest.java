@@ -1,5 +1,6 @@
 package io.djltp.nn.transformer;
 
+import static io.djltp.testing.Blocks.attention;
 import static io.djltp.testing.Blocks.first;
 import static io.djltp.testing.Blocks.linear;
 import static io.djltp.testing.Blocks.map;
@@ -17,7 +18,6 @@ import ai.djl.nn.Block;
 
 import io.djltp.nn.SequenceGather;
 import io.djltp.nn.SequenceScatter;
-import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.testing.BlockTraining;
 import io.djltp.testing.GraphBlock;
 import io.djltp.testing.HalfSquareLoss;
@@ -50,12 +50,7 @@ public class PositionsOnRanksTest {
                 .add("bias", new Shape(1, HEADS, TOKENS, TOKENS))
                 .add(
                         "attention",
-                        ParallelMultiHeadAttention.builder()
-                                .setEmbeddingSize(WIDTH)
-                                .setHeads(HEADS)
-                                .optBias(false)
-                                .optCausal(true)
-                                .build(),
+                        attention(WIDTH, HEADS).optBias(false).optCausal(true).build(),
                         TOKENS,
                         WIDTH);
     }

@@ -17,6 +17,7 @@ import io.djltp.nn.attention.ParallelMultiHeadAttention;
 import io.djltp.nn.attention.RotaryEmbedding;
 import io.djltp.nn.mlp.ParallelMlp;
 import io.djltp.testing.ArrayAssert;
+import io.djltp.testing.Blocks;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeClass;
@@ -120,13 +121,11 @@ public class TransformersEqualPyTorchTest {
     }
 
     private static ParallelMultiHeadAttention.Builder attention() {
-        return ParallelMultiHeadAttention.builder().setEmbeddingSize(WIDTH).setHeads(HEADS);
+        return Blocks.attention(WIDTH, HEADS);
     }
 
     private static ParallelMultiHeadAttention.Builder grouped(int heads, int groups, int dim) {
-        return ParallelMultiHeadAttention.builder()
-                .setEmbeddingSize(WIDTH)
-                .setHeads(heads)
+        return Blocks.attention(WIDTH, heads)
                 .optKeyValueHeads(groups)
                 .optHeadDim(dim)
                 .optBias(false)
@@ -134,11 +133,7 @@ public class TransformersEqualPyTorchTest {
     }
 
     private static ParallelMlp mlp(Block activation) {
-        return ParallelMlp.builder()
-                .setUnits(WIDTH)
-                .setHiddenFeatures(HIDDEN)
-                .optActivation(activation)
-                .build();
+        return Blocks.mlp(WIDTH, HIDDEN).optActivation(activation).build();
     }
 
     private static Block encoder(boolean preNorm) {

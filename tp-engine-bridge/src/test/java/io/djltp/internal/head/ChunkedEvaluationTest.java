@@ -13,7 +13,9 @@ import io.djltp.head.LossOptions;
 import io.djltp.head.TopClasses;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestCases;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -27,30 +29,14 @@ import java.util.stream.IntStream;
 
 /** What chunks of logits tell is what the whole logits would, at every cut of the classes. */
 @SuppressWarnings("try") // a scope is used by being open
-public class ChunkedEvaluationTest {
+public class ChunkedEvaluationTest extends RecordedTest {
 
     private static final int ROWS = 6;
     private static final int CLASSES = 403;
 
     @DataProvider
     public Object[][] cuts() {
-        Cut ranges =
-                Cut.of(
-                        CLASSES,
-                        2,
-                        rank ->
-                                List.of(
-                                        new ShardRange(100L * rank, 100),
-                                        new ShardRange(200L + rank, 1),
-                                        new ShardRange(202 + 100L * rank, 100 + rank)));
-        return new Object[][] {
-            {Cut.ofLengths(CLASSES)},
-            {Cut.balanced(CLASSES, 2)},
-            {Cut.balanced(CLASSES, 3)},
-            {Cut.balanced(CLASSES, 4)},
-            {Cut.ofLengths(1, 0, 402)},
-            {ranges}
-        };
+        return TestCases.product(HeadReference.cuts(CLASSES));
     }
 
     /**
@@ -213,27 +199,24 @@ public class ChunkedEvaluationTest {
             expectedExceptions = IllegalArgumentException.class,
             expectedExceptionsMessageRegExp = "The 24 best of 23 classes.*1 to 23 can be had")
     public void moreThanAllClassesThrow() {
-        try (NDManager manager = NDManager.newBaseManager();
-                ChunkedEvaluation chunks =
-                        new ChunkedEvaluation(null, Cut.ofLengths(23), 1 << 20, 0, null)) {
+        try (ChunkedEvaluation chunks =
+                new ChunkedEvaluation(null, Cut.ofLengths(23), 1 << 20, 0, null)) {
             chunks.topK(manager.ones(new Shape(2, 23)), null, null, 24, false);
         }
     }
 
     @Test
     public void elementsBeforeAreLargerOrEqualAndLowerOrNotComparable() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            float[][] numbers = {{3, 1, 2, 3}, {3, 3, 3, 3}, {1, 2, 3, 4}, {Float.NaN, 1, 5, 0}};
-            NDArray value = manager.create(new float[] {2, 3, 0, 4});
-            NDArray column = manager.create(new long[] {2, 2, -7, 9});
-            NDArray before = countBefore(manager.create(numbers), value, column);
-            Assert.assertEquals(before.toLongArray(), new long[] {2, 2, 4, 2});
-            int columns = (1 << 20) + 3;
-            NDArray row = manager.arange(columns).toType(DataType.FLOAT32, false);
-            value = manager.create(new float[] {7});
-            before = countBefore(row.reshape(1, columns), value, manager.create(new long[] {7}));
-            Assert.assertEquals(before.toLongArray(), new long[] {columns - 8});
-        }
+        float[][] numbers = {{3, 1, 2, 3}, {3, 3, 3, 3}, {1, 2, 3, 4}, {Float.NaN, 1, 5, 0}};
+        NDArray value = manager.create(new float[] {2, 3, 0, 4});
+        NDArray column = manager.create(new long[] {2, 2, -7, 9});
+        NDArray before = countBefore(manager.create(numbers), value, column);
+        Assert.assertEquals(before.toLongArray(), new long[] {2, 2, 4, 2});
+        int columns = (1 << 20) + 3;
+        NDArray row = manager.arange(columns).toType(DataType.FLOAT32, false);
+        value = manager.create(new float[] {7});
+        before = countBefore(row.reshape(1, columns), value, manager.create(new long[] {7}));
+        Assert.assertEquals(before.toLongArray(), new long[] {columns - 8});
     }
 
     private static NDArray countBefore(NDArray rows, NDArray value, NDArray column) {

@@ -11,6 +11,7 @@ import io.djltp.head.LossOptions;
 import io.djltp.internal.torch.TensorView;
 import io.djltp.internal.torch.TorchScope;
 import io.djltp.testing.Refusals;
+import io.djltp.testing.TestCases;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -26,18 +27,7 @@ public class ClassShardTest {
 
     @DataProvider
     public Object[][] cuts() {
-        Cut ranges =
-                Cut.of(
-                        CLASSES,
-                        2,
-                        rank ->
-                                List.of(
-                                        new ShardRange(2L * rank, 2),
-                                        new ShardRange(4L + rank, 1),
-                                        new ShardRange(6L + 2L * rank, 2)));
-        return new Object[][] {
-            {Cut.balanced(CLASSES, 3)}, {Cut.ofLengths(7, 2, 1)}, {Cut.ofLengths(1, 0, 9)}, {ranges}
-        };
+        return TestCases.product(HeadReference.cuts(CLASSES));
     }
 
     @Test(dataProvider = "cuts", timeOut = 60_000)

@@ -4,6 +4,7 @@ import ai.djl.ndarray.NDArray;
 import ai.djl.ndarray.NDManager;
 import ai.djl.ndarray.types.Shape;
 
+import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.head.LossOptions;
 import io.djltp.head.Margin;
@@ -51,6 +52,33 @@ final class HeadReference {
         bias = values(random, classes, 1);
         labels = random.longs(rows, 0, classes).toArray();
         used = IntStream.range(0, classes).toArray();
+    }
+
+    /** Returns cuts of classes: balanced, with an empty shard, and of several ranges a rank. */
+    static Cut[] cuts(int classes) {
+        int fifth = classes / 5;
+        int rest = 2 * fifth + 2;
+        int half = (classes - rest) / 2;
+        Cut ranges =
+                Cut.of(
+                        classes,
+                        2,
+                        rank ->
+                                List.of(
+                                        new ShardRange((long) rank * fifth, fifth),
+                                        new ShardRange(2L * fifth + rank, 1),
+                                        rank == 0
+                                                ? new ShardRange(rest, half)
+                                                : new ShardRange(
+                                                        rest + half, classes - rest - half)));
+        return new Cut[] {
+            Cut.balanced(classes, 1),
+            Cut.balanced(classes, 2),
+            Cut.balanced(classes, 3),
+            Cut.balanced(classes, 4),
+            Cut.ofLengths(classes - 6, 0, 5, 1),
+            ranges
+        };
     }
 
     static double[] values(SplittableRandom random, int count, double scale) {

@@ -40,27 +40,8 @@ public class SampledHeadTest {
             Margin.combined(16, 1.1f, 0.2f, 0.1f)
         };
         LossOptions[] options = {HeadStep.PLAIN, EVERYTHING, EVERYTHING.withFocusing(1.5f)};
-        return TestCases.product(cuts(), margins, new Float[] {1f, 0.7f, 0.3f}, options);
-    }
-
-    /** Balanced cuts, an uneven one, one with an empty shard, and one of several ranges a rank. */
-    private static Cut[] cuts() {
-        Cut ranges =
-                Cut.of(
-                        CLASSES,
-                        2,
-                        rank ->
-                                rank == 0
-                                        ? List.of(new ShardRange(0, 3), new ShardRange(11, 4))
-                                        : List.of(new ShardRange(3, 8), new ShardRange(15, 8)));
-        return new Cut[] {
-            Cut.balanced(CLASSES, 1),
-            Cut.balanced(CLASSES, 2),
-            Cut.balanced(CLASSES, 3),
-            Cut.balanced(CLASSES, 4),
-            Cut.ofLengths(17, 0, 5, 1),
-            ranges
-        };
+        return TestCases.product(
+                HeadReference.cuts(CLASSES), margins, new Float[] {1f, 0.7f, 0.3f}, options);
     }
 
     @Test(dataProvider = "cases", timeOut = 60_000)

@@ -2,6 +2,7 @@ package io.djltp.internal.head;
 
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.OpenMpTeam;
+import io.djltp.testing.Unchecked;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -9,10 +10,8 @@ import org.testng.annotations.Test;
 import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
-import java.util.concurrent.BrokenBarrierException;
 import java.util.concurrent.CyclicBarrier;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.stream.Stream;
 
@@ -74,10 +73,6 @@ public class WorkerThreadsTest {
     }
 
     private static void awaitOther(CyclicBarrier both) {
-        try {
-            both.await(30, TimeUnit.SECONDS);
-        } catch (InterruptedException | BrokenBarrierException | TimeoutException e) {
-            throw new IllegalStateException(e);
-        }
+        Unchecked.run(() -> both.await(30, TimeUnit.SECONDS));
     }
 }

@@ -14,9 +14,8 @@ import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.JobOptions;
 import io.djltp.job.Proxy;
+import io.djltp.testing.Unchecked;
 
-import java.io.IOException;
-import java.io.UncheckedIOException;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -90,10 +89,7 @@ public final class TamperedProcess {
     }
 
     private static int startProxy(int port) {
-        try {
-            return Proxy.thatChanges(port, CHANGED).port(); // until this process ends
-        } catch (IOException e) {
-            throw new UncheckedIOException(e);
-        }
+        // until this process ends
+        return Unchecked.call(() -> Proxy.thatChanges(port, CHANGED).port());
     }
 }

@@ -8,6 +8,7 @@ import ai.djl.ndarray.types.Shape;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.testing.RecordedTest;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -20,7 +21,7 @@ import java.util.Map;
 import java.util.function.Function;
 
 /** Many weights are updated by one call, and parts of a weight as the whole, bit for bit. */
-public class ListedUpdatesTest {
+public class ListedUpdatesTest extends RecordedTest {
 
     private static final long[][] SHAPES = {
         {}, {1}, {9}, {7, 5}, {3, 2, 4}, {33}, {0, 3}, {2, 33_001}
@@ -55,26 +56,24 @@ public class ListedUpdatesTest {
             WeightUpdate.Settings settings,
             int threads) {
         Autograd.setThreads(threads); // the thread is the test's own
-        try (NDManager manager = NDManager.newBaseManager()) {
-            List<WeightUpdate> updates = new ArrayList<>();
-            List<NDArray> weights = new ArrayList<>();
-            for (long[] shape : SHAPES) {
-                for (DataType type : new DataType[] {DataType.FLOAT32, DataType.FLOAT64}) {
-                    updates.add(rule.apply(settings));
-                    weights.add(random(manager, new Shape(shape), type));
-                }
+        List<WeightUpdate> updates = new ArrayList<>();
+        List<NDArray> weights = new ArrayList<>();
+        for (long[] shape : SHAPES) {
+            for (DataType type : new DataType[] {DataType.FLOAT32, DataType.FLOAT64}) {
+                updates.add(rule.apply(settings));
+                weights.add(random(manager, new Shape(shape), type));
             }
-            int[] calls = new int[2];
-            List<float[]> one = train(updates, weights, calls, false);
-            List<float[]> listed = train(updates, weights, calls, true);
-            for (int i = 0; i < one.size(); i++) {
-                Assert.assertEquals(listed.get(i), one.get(i), weights.get(i).toString());
-            }
-            boolean plain = settings.rescale() == 1;
-            Assert.assertEquals(calls[0], weights.size() - 2);
-            Assert.assertEquals(calls[1], plain ? 2 : weights.size() - 2);
-            Assert.assertEquals(Autograd.getThreads(), threads);
         }
+        int[] calls = new int[2];
+        List<float[]> one = train(updates, weights, calls, false);
+        List<float[]> listed = train(updates, weights, calls, true);
+        for (int i = 0; i < one.size(); i++) {
+            Assert.assertEquals(listed.get(i), one.get(i), weights.get(i).toString());
+        }
+        boolean plain = settings.rescale() == 1;
+        Assert.assertEquals(calls[0], weights.size() - 2);
+        Assert.assertEquals(calls[1], plain ? 2 : weights.size() - 2);
+        Assert.assertEquals(Autograd.getThreads(), threads);
     }
 
     private static List<float[]> train(
@@ -116,15 +115,13 @@ public class ListedUpdatesTest {
             WeightUpdate.Settings settings,
             int threads) {
         Autograd.setThreads(threads); // the thread is the test's own
-        try (NDManager manager = NDManager.newBaseManager()) {
-            for (long[] shape : SHAPES) {
-                for (DataType type : new DataType[] {DataType.FLOAT32, DataType.FLOAT16}) {
-                    NDArray weight = random(manager, new Shape(shape), type);
-                    float[] whole = inParts(rule, settings, weight, 1);
-                    for (int parts = 2; parts <= 3; parts++) {
-                        float[] result = inParts(rule, settings, weight, parts);
-                        Assert.assertEquals(result, whole, weight.getShape() + " in " + parts);
-                    }
+        for (long[] shape : SHAPES) {
+            for (DataType type : new DataType[] {DataType.FLOAT32, DataType.FLOAT16}) {
+                NDArray weight = random(manager, new Shape(shape), type);
+                float[] whole = inParts(rule, settings, weight, 1);
+                for (int parts = 2; parts <= 3; parts++) {
+                    float[] result = inParts(rule, settings, weight, parts);
+                    Assert.assertEquals(result, whole, weight.getShape() + " in " + parts);
                 }
             }
         }

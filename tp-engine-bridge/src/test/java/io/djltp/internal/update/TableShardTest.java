@@ -10,6 +10,7 @@ import ai.djl.ndarray.types.SparseFormat;
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.Autograd;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestArrays;
 
@@ -23,7 +24,7 @@ import java.util.SplittableRandom;
 
 /** The lookups of all ranks together are DJL's, to the bit. */
 @SuppressWarnings("try") // a scope is used by being open
-public class TableShardTest {
+public class TableShardTest extends RecordedTest {
 
     private static final int FEATURES = 4;
 
@@ -116,19 +117,17 @@ public class TableShardTest {
     @Test
     public void idsThatAreNone() {
         TableShard shard = new TableShard(Cut.balanced(5, 2), 0, -1);
-        try (NDManager manager = NDManager.newBaseManager()) {
-            shard.check(manager.create(new long[] {0, 4}), "table");
-            shard.check(manager.create(new long[0]), "table");
-            shard.check(manager.create(new float[] {4}), "table");
-            for (NDArray ids :
-                    List.of(
-                            manager.create(new long[] {0, 5}),
-                            manager.create(new int[] {0, -1}),
-                            manager.create(new float[] {0, Float.NaN}),
-                            manager.create(new float[] {0, 5}))) {
-                Refusals.throwsArgument(
-                        () -> shard.check(ids, "table"), "at the position [1] of ids (2)");
-            }
+        shard.check(manager.create(new long[] {0, 4}), "table");
+        shard.check(manager.create(new long[0]), "table");
+        shard.check(manager.create(new float[] {4}), "table");
+        for (NDArray ids :
+                List.of(
+                        manager.create(new long[] {0, 5}),
+                        manager.create(new int[] {0, -1}),
+                        manager.create(new float[] {0, Float.NaN}),
+                        manager.create(new float[] {0, 5}))) {
+            Refusals.throwsArgument(
+                    () -> shard.check(ids, "table"), "at the position [1] of ids (2)");
         }
     }
 
@@ -157,17 +156,15 @@ public class TableShardTest {
         EmbeddingBags bags = EmbeddingBags.padded(ids, 60, false);
         long[] sorted = Arrays.stream(ids).filter(i -> i > 0).sorted().asLongStream().toArray();
         Assert.assertEquals(bags.transposed().rows(), Arrays.stream(sorted).distinct().toArray());
-        try (NDManager manager = NDManager.newBaseManager()) {
-            NDArray table = manager.zeros(new Shape(1 << 20, 8));
-            NDArray gradient = manager.ones(new Shape(1000, 8));
-            WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
-            update.begin(1, 1);
-            bags.update(table, gradient, update);
-            float[] expected = new float[1 << 20];
-            Arrays.stream(sorted).forEach(row -> expected[(int) row]--);
-            Assert.assertEquals(table.get(":, 7").toFloatArray(), expected);
-            Assert.assertEquals(table.get(":, 0").toFloatArray(), expected);
-        }
+        NDArray table = manager.zeros(new Shape(1 << 20, 8));
+        NDArray gradient = manager.ones(new Shape(1000, 8));
+        WeightUpdate update = WeightUpdate.sgd(WeightUpdate.Settings.DEFAULT, 0);
+        update.begin(1, 1);
+        bags.update(table, gradient, update);
+        float[] expected = new float[1 << 20];
+        Arrays.stream(sorted).forEach(row -> expected[(int) row]--);
+        Assert.assertEquals(table.get(":, 7").toFloatArray(), expected);
+        Assert.assertEquals(table.get(":, 0").toFloatArray(), expected);
     }
 
     /** Bags are as long as they are, whoever has written them. */
@@ -195,13 +192,11 @@ public class TableShardTest {
     /** The lower 32 bits of each of them are a row of the table. */
     @Test
     public void aRowOf64BitsIsNoOther() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            for (long id : new long[] {(1L << 32) + 3, (1L << 31) + 1, 2 - (1L << 32)}) {
-                int[] places = EmbeddingBags.places(manager.create(new long[][] {{id}}), null);
-                Assert.assertFalse(EmbeddingBags.areIn(places, false, 5), id + "");
-            }
-            NDArray ids = manager.create(new long[][] {{4, 0}});
-            Assert.assertEquals(EmbeddingBags.places(ids, null), new int[] {4, 0});
+        for (long id : new long[] {(1L << 32) + 3, (1L << 31) + 1, 2 - (1L << 32)}) {
+            int[] places = EmbeddingBags.places(manager.create(new long[][] {{id}}), null);
+            Assert.assertFalse(EmbeddingBags.areIn(places, false, 5), id + "");
         }
+        NDArray ids = manager.create(new long[][] {{4, 0}});
+        Assert.assertEquals(EmbeddingBags.places(ids, null), new int[] {4, 0});
     }
 }

@@ -15,6 +15,7 @@ import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
 import io.djltp.internal.torch.Autograd;
 import io.djltp.internal.torch.TensorView;
+import io.djltp.testing.RecordedTest;
 import io.djltp.testing.TestCases;
 
 import org.testng.Assert;
@@ -29,7 +30,7 @@ import java.util.Set;
 
 /** A weight whose gradient is there is updated as DJL's optimizers update it. */
 @SuppressWarnings("try") // a scope is used by being open
-public class WeightUpdateTest {
+public class WeightUpdateTest extends RecordedTest {
 
     private static final int STEPS = 50;
     private static final double TOLERANCE = 1e-6; // of the largest element
@@ -279,16 +280,11 @@ public class WeightUpdateTest {
     /** What is left after close is the view of it that the test has. */
     @Test
     public void closingFreesTheState() {
-        try (NDManager manager = NDManager.newBaseManager()) {
-            WeightUpdate.Settings settings = WeightUpdate.Settings.DEFAULT;
-            assertFreed(
-                    manager, ReferenceUpdate.Kind.MOMENTUM.update(settings), Set.of("momentum"));
-            assertFreed(
-                    manager,
-                    ReferenceUpdate.Kind.ADAM.update(settings),
-                    Set.of("mean", "variance"));
-            assertFreed(manager, WeightUpdate.rowwiseAdagrad(settings, EPSILON), Set.of("sums"));
-        }
+        WeightUpdate.Settings settings = WeightUpdate.Settings.DEFAULT;
+        assertFreed(manager, ReferenceUpdate.Kind.MOMENTUM.update(settings), Set.of("momentum"));
+        assertFreed(
+                manager, ReferenceUpdate.Kind.ADAM.update(settings), Set.of("mean", "variance"));
+        assertFreed(manager, WeightUpdate.rowwiseAdagrad(settings, EPSILON), Set.of("sums"));
     }
 
     private static void assertFreed(NDManager manager, WeightUpdate update, Set<String> names) {
@@ -305,8 +301,7 @@ public class WeightUpdateTest {
     /** What a gradient is dropped to is what it was before the first backward pass. */
     @Test
     public void aGradientThatIsDroppedIsNone() {
-        try (NDManager manager = NDManager.newBaseManager();
-                Autograd.GradMode mode = Autograd.gradMode(true)) {
+        try (Autograd.GradMode mode = Autograd.gradMode(true)) {
             NDArray leaf = manager.create(new float[] {1, 2});
             Autograd.dropGradient(leaf); // of no leaf
             leaf.setRequiresGradient(true);
