@@ -184,11 +184,7 @@ public class ArchitecturesTest {
     @Test(dataProvider = "withoutHead", timeOut = 60_000)
     public void testNamesWithoutHead(String name) throws Exception {
         Path own = folder.resolve(name + " alone");
-        RandomFolder.write(own, MODELS.get(name), 0);
-        Map<String, Shape> tensors = new LinkedHashMap<>();
-        RandomFolder.tensors(MODELS.get(name))
-                .forEach((each, shape) -> tensors.put(each.replaceFirst("\\w+\\.", ""), shape));
-        RandomFolder.write(own.resolve("model.safetensors"), tensors, name.hashCode());
+        RandomFolder.writeAlone(own, MODELS.get(name), name.hashCode());
         try (LanguageModel model = LanguageModel.load(own)) {
             check(name, "without head", logits(model.getModel(), ids, 2));
         }

@@ -163,12 +163,14 @@ public class LoraTest {
             model.readWhole();
             Expected.check(logits(model), wanted, TOLERANCE, name + ", merged");
         }
+        Path alone = own.resolve("alone");
+        RandomFolder.writeAlone(alone, CASES.get(name).model(), name.hashCode());
         int[] prompt = Arrays.stream(ids, 0, TrainingTest.LENGTH).mapToInt(i -> (int) i).toArray();
         double[] last = Arrays.copyOfRange(wanted, 53 * (prompt.length - 1), 53 * prompt.length);
         for (int ranks = 1; ranks <= 3; ranks++) {
             try (Generator generator =
                     Generator.builder()
-                            .setPath(own)
+                            .setPath(ranks < 3 ? own : alone)
                             .optAdapter(trained)
                             .optConfig(ParallelConfig.tensor(ranks))
                             .build()) {

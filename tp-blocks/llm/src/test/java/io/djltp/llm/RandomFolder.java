@@ -85,6 +85,18 @@ public final class RandomFolder {
         write(folder.resolve("model.safetensors"), tensors(config), seed);
     }
 
+    /** Writes the same tensors with the names that AutoModel gives them. */
+    static void writeAlone(Path folder, JsonObject config, long seed) throws IOException {
+        write(folder, config, seed);
+        Map<String, Shape> tensors = new LinkedHashMap<>();
+        tensors(config)
+                .forEach(
+                        (name, shape) ->
+                                tensors.put(
+                                        name.replaceFirst("^(model|transformer)\\.", ""), shape));
+        write(folder.resolve("model.safetensors"), tensors, seed);
+    }
+
     /** Writes tensors of float32. */
     static void write(Path file, Map<String, Shape> tensors, long seed) throws IOException {
         write(file, tensors, Map.of(), seed);
