@@ -218,7 +218,8 @@ public final class RankChannel implements Closeable {
 
     /**
      * Returns the AES of Amazon's Corretto Crypto Provider if it is on the class path and has a
-     * native part for this platform, otherwise that of Java: on JDK 17, it takes 3.6 times as long.
+     * native part for this platform, otherwise that of Java: on JDK 17, it takes three times as
+     * long.
      */
     static Cipher cipher() throws GeneralSecurityException {
         try {
