@@ -723,14 +723,11 @@ public final class ModelCost {
 
         /** Returns the rank's place among the ranks of a group. */
         private int place(PartialAxes.Over ranks) {
-            switch (ranks) {
-                case DATA:
-                    return pass.getMesh().getCoordinate(rank, DeviceMesh.DATA);
-                case TENSOR:
-                    return pass.getTensorRank();
-                default:
-                    return rank;
-            }
+            return switch (ranks) {
+                case DATA -> pass.getMesh().getCoordinate(rank, DeviceMesh.DATA);
+                case TENSOR -> pass.getTensorRank();
+                case ALL, NONE -> rank;
+            };
         }
 
         /** What several ranks of the tensor-parallel group have of parameters that are cut. */

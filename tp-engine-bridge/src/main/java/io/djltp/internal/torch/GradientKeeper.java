@@ -65,9 +65,8 @@ public final class GradientKeeper implements AutoCloseable {
         return TorchScope.array(
                 input.getManager(),
                 () -> {
-                    // The gradient of a sum is a view of its elements: the cheapest way from here
-                    // to
-                    // a loss and back. The sum's value is replaced, its place in the graph stays.
+                    // The gradient of a sum is a view of its elements: the cheapest way to a loss
+                    // and back. The sum's value is replaced, its place in the graph stays.
                     Tensor tensor = TensorView.of(input).tensor();
                     Tensor node = tensor.view_as(tensor);
                     node.register_hook(hook);
