@@ -76,6 +76,11 @@ public final class GenerateCommand implements Callable<Integer> {
         if (options.isChat() || options.chat) {
             template(model); // before the weights are read
         }
+        if (!options.stops.isEmpty() && model.getTokenizer() == null) {
+            throw new BadInputException(
+                    "--stop %s needs a tokenizer.json in %s: add that file, or leave --stop out",
+                    options.stops.get(0), model.getFolder());
+        }
         try (Generator generator = generator(model, config)) {
             if (options.isChat()) {
                 chat(out, generator);

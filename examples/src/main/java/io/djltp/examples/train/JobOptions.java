@@ -158,11 +158,12 @@ public abstract class JobOptions {
         for (String name :
                 List.of(
                         "model.safetensors",
-                        "model.safetensors.index.json",
-                        "adapter_model.safetensors")) {
+                        "config.json",
+                        "tokenizer.json",
+                        "adapter_config.json")) {
             if (Files.exists(save.resolve(name))) {
                 throw new BadInputException(
-                        "--save %s has weights, %s: choose another folder", save, name);
+                        "--save %s has a model, its %s: choose another folder", save, name);
             }
         }
         if (Files.exists(save) && !Files.isDirectory(save)) {

@@ -192,12 +192,15 @@ public class FinetuneCommandTest {
     public Object[][] wrong() throws IOException {
         Path empty = Files.createFile(folder.resolve("empty.jsonl"));
         Path bad = Files.writeString(folder.resolve("bad.jsonl"), "{\"text\": \"a\"}\n{\"a\": 1}");
+        Path other = Files.createDirectories(folder.resolve("other"));
+        Files.writeString(other.resolve("config.json"), "{}");
         return new Object[][] {
+            {"finetune # --data @ --save " + other, "has a model, its config.json: choose"},
             {"finetune none --data @ --save new", "There is no folder none"},
             {"finetune # --data none --save new", "--data none is no file"},
             {"finetune # --data @ --eval none --save new", "--eval none is no file"},
             {"finetune # --data @", "Missing required option: '--save"},
-            {"finetune # --data @ --save #", "has weights, model.safetensors: choose another"},
+            {"finetune # --data @ --save #", "has a model, its model.safetensors: choose another"},
             {"finetune # --data @ --save @", "is a file: name a folder"},
             {"finetune # --data " + empty + " --save new", empty + " has no text"},
             {

@@ -209,6 +209,15 @@ public class GenerateCommandTest {
         }
     }
 
+    @Test(timeOut = 60_000)
+    public void stopStringsNeedATokenizer() throws IOException {
+        Path copy = copy("ids");
+        Files.delete(copy.resolve("tokenizer.json"));
+        TpRun.line("generate " + copy + " --ids 1 --tokens 2").assertPrints(0);
+        TpRun.line("generate " + copy + " --ids 1 --stop a")
+                .assertPrints(2, "--stop a needs a tokenizer.json in " + copy);
+    }
+
     @DataProvider
     public Object[][] wrong() {
         return new Object[][] {

@@ -91,7 +91,8 @@ public class LmCommandTest {
         TpRun run =
                 TpRun.withJson(SMALL + "--tp 2 --temperature 0 --characters 12 --save " + saved);
         run.assertPrints(0, "Saved for tp generate " + saved);
-        TpRun.line("lm --save " + saved).assertPrints(2, "has weights, model.safetensors: choose");
+        TpRun.line("lm --save " + saved)
+                .assertPrints(2, "has a model, its model.safetensors: choose");
         try (LanguageModel model = LanguageModel.load(saved);
                 NDManager manager = NDManager.newBaseManager()) {
             assertEquals(model.getConfig().getVocabularySize(), 301);

@@ -222,9 +222,15 @@ final class ConfigFields {
 
     /** Returns a number above 0. */
     double positive(String name, double byDefault) throws MalformedModelException {
-        double value = number(name, byDefault);
+        JsonElement value = get(name);
+        return positive(name, value == null ? new JsonPrimitive(byDefault) : value);
+    }
+
+    private double positive(String name, JsonElement element) throws MalformedModelException {
+        boolean number = element instanceof JsonPrimitive primitive && primitive.isNumber();
+        double value = number ? element.getAsDouble() : 0;
         if (!(value > 0) || Double.isInfinite(value)) {
-            throw malformed("%s is %s, and must be a number above 0", name, get(name));
+            throw malformed("%s is %s, and must be a number above 0", name, element);
         }
         return value;
     }
@@ -363,7 +369,7 @@ final class ConfigFields {
 
     RotaryEmbedding rotary(int headDim, int maxPositions) throws MalformedModelException {
         RotaryEmbedding.Builder builder = RotaryEmbedding.builder();
-        double base = positive(ROPE_THETA, 0);
+        double base = positive(ROPE_THETA, 0); // or that of the object
         int original = has(ORIGINAL) ? count(ORIGINAL, 0) : 0;
         JsonElement share = get(PARTIAL);
         boolean read = false;
@@ -376,8 +382,8 @@ final class ConfigFields {
                 throw malformed("%s is %s, and must be one object", name, value);
             }
             read = true;
-            if (rope.get(ROPE_THETA) instanceof JsonPrimitive own && own.isNumber()) {
-                base = own.getAsDouble();
+            if (rope.has(ROPE_THETA)) {
+                base = positive(ROPE_THETA, rope.get(ROPE_THETA));
             }
             share = rope.has(PARTIAL) ? rope.get(PARTIAL) : share;
             try {

@@ -131,6 +131,10 @@ public class ModelConfigTest {
                         + " 'partial_rotary_factor': 0.5}",
                 "is 0.5; implemented is 1"
             },
+            {
+                LLAMA + ", 'rope_parameters': {'rope_type': 'default', 'rope_theta': '500'}",
+                "rope_theta is \"500\", and must be a number above 0"
+            },
             {LLAMA + ", 'rope_interleaved': true", "is true; implemented is false"},
             {
                 LLAMA + ", 'quantization_config': {'bits': 4}",

@@ -190,8 +190,8 @@ public final class RotaryScaling {
      *
      * @param json its value, an object with a {@code rope_type} or {@code type}
      * @param maxPositions the field {@code max_position_embeddings}
-     * @param originalPositions the field {@code original_max_position_embeddings}, which counts if
-     *     the object has none; or 0
+     * @param originalPositions the field {@code original_max_position_embeddings}, which counts
+     *     instead of that of the object, as in transformers; or 0
      * @return the scaling, or {@code null} for the type {@code default}
      * @throws IllegalArgumentException if the type or a field is not known, or a number is missing
      *     or out of its range
@@ -232,7 +232,7 @@ public final class RotaryScaling {
             }
         }
         if (originalPositions > 0) {
-            numbers.putIfAbsent(ORIGINAL, (double) originalPositions);
+            numbers.put(ORIGINAL, (double) originalPositions);
         }
         complete(type, numbers, maxPositions);
         return new RotaryScaling(type, numbers, divisors);
@@ -279,13 +279,13 @@ public final class RotaryScaling {
                         max);
                 numbers.put(ORIGINAL, max);
             }
+            case LLAMA3 -> numbers.putIfAbsent(ORIGINAL, max);
             case YARN, LONGROPE -> {
                 if (numbers.containsKey(ORIGINAL)) {
                     numbers.putIfAbsent(FACTOR, max / numbers.get(ORIGINAL));
                 }
                 numbers.putIfAbsent(ORIGINAL, max);
             }
-            default -> {}
         }
         for (String needed : type.needed) {
             Errors.check(

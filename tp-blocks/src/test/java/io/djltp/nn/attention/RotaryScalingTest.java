@@ -90,6 +90,13 @@ public class RotaryScalingTest extends RecordedTest {
     public void testFactoriesAreWhatConfigsSay() {
         String llama3 = SCALINGS.get(3).replace('\'', '"');
         Assert.assertEquals(RotaryScaling.parse(llama3, 1000), RotaryScaling.llama3(8, 1, 4, 9));
+        String original = ", \"original_max_position_embeddings\": 9";
+        Assert.assertTrue(llama3.contains(original), llama3);
+        Assert.assertEquals(
+                RotaryScaling.parse(llama3.replace(original, ""), 1000),
+                RotaryScaling.llama3(8, 1, 4, 1000));
+        Assert.assertEquals(
+                RotaryScaling.parse(llama3, 1000, 20), RotaryScaling.llama3(8, 1, 4, 20));
         Assert.assertEquals(
                 RotaryScaling.parse("{\"type\": \"yarn\", \"factor\": 4}", 16),
                 RotaryScaling.yarn(4, 16));

@@ -240,19 +240,21 @@ public final class Fields {
      * Returns the elements of a list, which a single element may stand for.
      *
      * @param name the name of the field
+     * @param least how many there must be
      * @param most how many there may be
-     * @return the elements, 1 or more
+     * @return the elements
      */
-    public List<JsonElement> list(String name, int most) {
+    public List<JsonElement> list(String name, int least, int most) {
         JsonElement value = required(name);
         if (!(value instanceof JsonArray array)) {
             return List.of(value);
         }
-        if (array.isEmpty() || array.size() > most) {
+        if (array.size() < least || array.size() > most) {
             throw ApiException.of(
                     name,
-                    "The field '%s' must have 1 to %s elements, not %s",
+                    "The field '%s' must have %s to %s elements, not %s",
                     name,
+                    least,
                     most,
                     array.size());
         }
@@ -263,13 +265,14 @@ public final class Fields {
      * Returns the strings of a list, or a single one.
      *
      * @param name the name of the field
+     * @param least how many there must be
      * @param most how many there may be
      * @return the strings, none if the field is missing
      */
-    public List<String> strings(String name, int most) {
+    public List<String> strings(String name, int least, int most) {
         List<String> strings = new ArrayList<>();
         if (has(name)) {
-            list(name, most).forEach(each -> strings.add(string(each, name)));
+            list(name, least, most).forEach(each -> strings.add(string(each, name)));
         }
         return strings;
     }

@@ -247,7 +247,7 @@ public final class ModelServer implements AutoCloseable {
 
     private JsonObject embed(Fields fields, Request request) {
         Embedder embedder = ready(Embedder.class, "/v1/completions");
-        List<String> texts = fields.strings("input", MAX_INPUTS);
+        List<String> texts = fields.strings("input", 1, MAX_INPUTS);
         if (texts.isEmpty()) {
             fields.required("input");
         }

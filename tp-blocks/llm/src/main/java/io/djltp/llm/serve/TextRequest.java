@@ -96,14 +96,14 @@ final class TextRequest {
             checkOnly("response_format", fields.object("response_format").required("type"), "text");
         }
         if (fields.has("modalities")) {
-            fields.list("modalities", 1).forEach(each -> checkOnly("modalities", each, "text"));
+            fields.list("modalities", 1, 1).forEach(each -> checkOnly("modalities", each, "text"));
         }
     }
 
     /** Checks a field of which one value is implemented. */
     private static void checkOnly(String name, JsonElement value, String only) {
         if (!value.isJsonPrimitive() || !value.getAsString().equals(only)) {
-            throw unsupported(name, "must be " + only + ", because others are not supported");
+            throw unsupported(name, "must be %s; %s is not supported".formatted(only, value));
         }
     }
 
@@ -114,7 +114,7 @@ final class TextRequest {
 
     private static int[] chat(Fields fields, Generator generator) {
         List<ChatMessage> messages = new ArrayList<>();
-        for (JsonElement each : fields.list(MESSAGES, MAX_MESSAGES)) {
+        for (JsonElement each : fields.list(MESSAGES, 1, MAX_MESSAGES)) {
             if (!(each instanceof JsonObject object)) {
                 throw Fields.wrong(MESSAGES, "a list of objects", each);
             }
@@ -159,7 +159,7 @@ final class TextRequest {
             return List.of(ids(array));
         }
         List<int[]> prompts = new ArrayList<>();
-        for (JsonElement each : fields.list(PROMPT, Integer.MAX_VALUE)) {
+        for (JsonElement each : fields.list(PROMPT, 1, Integer.MAX_VALUE)) {
             if (each instanceof JsonArray array) {
                 prompts.add(ids(array));
             } else if (each instanceof JsonPrimitive text && text.isString()) {
@@ -208,7 +208,7 @@ final class TextRequest {
         long random = ThreadLocalRandom.current().nextLong();
         builder.optSeed(fields.integer("seed", Long.MIN_VALUE, Long.MAX_VALUE, random));
         if (fields.has("stop")) {
-            List<String> stops = fields.strings("stop", MAX_STOPS);
+            List<String> stops = fields.strings("stop", 0, MAX_STOPS);
             checked("stop", () -> builder.optStopStrings(stops));
         }
         List<Integer> stopTokens = new ArrayList<>();
@@ -217,7 +217,7 @@ final class TextRequest {
         }
         if (fields.has("stop_token_ids")) {
             int ids = generator.getModel().getConfig().getVocabularySize();
-            for (JsonElement each : fields.list("stop_token_ids", MAX_STOPS)) {
+            for (JsonElement each : fields.list("stop_token_ids", 0, MAX_STOPS)) {
                 stopTokens.add((int) Fields.integer(each, "stop_token_ids", 0, ids - 1));
             }
         }

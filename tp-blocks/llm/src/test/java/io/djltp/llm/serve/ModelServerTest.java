@@ -130,7 +130,9 @@ public class ModelServerTest {
         try (ServedModel other = ServedModel.start(folder, 2, 4, builder -> {})) {
             String cut = text.substring(0, text.indexOf(text.substring(3, 5)));
             Assert.assertEquals(text(other, request.formatted("")), cut);
-            Assert.assertEquals(text(other, request.formatted(", 'stop': 'not there'")), text);
+            for (String none : List.of("'not there'", "[]")) {
+                Assert.assertEquals(text(other, request.formatted(", 'stop': " + none)), text);
+            }
         }
     }
 
@@ -231,14 +233,14 @@ public class ModelServerTest {
                 CHAT,
                 "{'messages': [{'role': 'user', 'content': [{'type': 'image_url'}]}]}",
                 400,
-                "'type' must be text"
+                "'type' must be text; \"image_url\" is not supported"
             },
             {CHAT, "{'messages': [], 'tools': [{}]}", 400, "'tools' is not supported"},
             {
                 CHAT,
                 "{'messages': [], 'response_format': {'type': 'json_object'}}",
                 400,
-                "'response_format' must be text"
+                "'response_format' must be text; \"json_object\" is not"
             },
             {"/v1/embeddings", "{'input': 'a'}", 400, "no such route"},
             {"/v1/other", "{}", 404, "There is no /v1/other"},
