@@ -134,8 +134,9 @@ public final class EmbedCommand implements Callable<Integer> {
                 names = "--model",
                 paramLabel = "DIR",
                 description =
-                        "A Hugging Face folder of an encoder, with the files of"
-                                + " sentence-transformers or without (all-MiniLM-L6-v2).")
+                        "A Hugging Face folder of an encoder (all-MiniLM-L6-v2). Without the files of"
+                                + " sentence-transformers, a vector is the normalized mean of its"
+                                + " tokens.")
         @Nullable Path model;
 
         @Option(
