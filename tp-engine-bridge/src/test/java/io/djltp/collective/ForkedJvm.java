@@ -39,7 +39,9 @@ public final class ForkedJvm {
         options.add(archive);
         // files of it in /tmp may belong to a process of another container
         options.add("-XX:-UsePerfData");
-        options.add("--enable-native-access=ALL-UNNAMED"); // newer JVMs warn without it
+        options.add("--enable-native-access=ALL-UNNAMED"); // newer JVMs warn without these
+        options.add("-XX:+IgnoreUnrecognizedVMOptions");
+        options.add("--sun-misc-unsafe-memory-access=allow");
         options.add("-Dai.djl.offline=true");
         options.add("-DdisableProgressBar=true");
         options.add("-XX:ErrorFile=" + System.getProperty("java.io.tmpdir") + "/forked-jvm.log");
