@@ -32,6 +32,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.Objects;
 import java.util.function.Function;
 import java.util.stream.IntStream;
 import java.util.stream.LongStream;
@@ -268,6 +269,6 @@ public final class ClassEvaluation {
     }
 
     private static String count(@Nullable Object number, String noun) {
-        return Tp.count(number instanceof Long count ? count : 0, noun);
+        return Tp.count((long) Objects.requireNonNull(number, noun), noun);
     }
 }

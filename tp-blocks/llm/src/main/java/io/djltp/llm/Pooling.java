@@ -128,12 +128,13 @@ record Pooling(
             throws IOException, MalformedModelException {
         String file = "config_sentence_transformers.json";
         JsonObject config = object(folder, file, new JsonObject());
-        boolean isDefault = config.get("default_prompt_name") instanceof JsonPrimitive;
-        if (promptName == null && !isDefault) {
+        String name = promptName;
+        if (name == null && config.get("default_prompt_name") instanceof JsonPrimitive byDefault) {
+            name = byDefault.getAsString();
+        }
+        if (name == null) {
             return "";
         }
-        String name =
-                promptName == null ? config.get("default_prompt_name").getAsString() : promptName;
         JsonElement prompts = config.has("prompts") ? config.get("prompts") : new JsonObject();
         if (prompts instanceof JsonObject all && all.get(name) instanceof JsonPrimitive prompt) {
             return prompt.getAsString();

@@ -163,15 +163,15 @@ final class TuningText {
             if (messages.get(i).role().equals(ASSISTANT)) {
                 String before = template.render(messages.subList(0, i), true);
                 String after = template.render(messages.subList(0, i + 1), false);
-                String plain = template.render(messages.subList(0, i), false);
+                boolean goesOn = after.startsWith(before);
                 Errors.check(
-                        after.startsWith(before) || !after.startsWith(plain),
+                        goesOn || !after.startsWith(template.render(messages.subList(0, i), false)),
                         "the chat template begins message %s with other characters than where one"
                                 + " is to be generated (add_generation_prompt): mend it, or write"
                                 + " \"prompt\" and \"completion\"",
                         i + 1);
                 Errors.check(
-                        text.startsWith(after) && after.startsWith(before),
+                        text.startsWith(after) && goesOn,
                         "the chat template changes message %s when others follow: write a line for"
                                 + " each answer of the assistant, which ends with it",
                         i + 1);
