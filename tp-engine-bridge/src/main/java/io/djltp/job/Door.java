@@ -33,7 +33,8 @@ final class Door {
     private long lastReport = System.nanoTime() - REPORT_NANOS;
 
     /**
-     * Opens a door.
+     * Lets connections come. Call this when everything that an event needs is there: the first may
+     * have come before.
      *
      * @param loop the thread of the connections
      * @param bound the bound channel, which is closed with the loop
@@ -41,7 +42,7 @@ final class Door {
      * @param limit the most bytes of a message that comes
      * @param events what to do with what happens on a connection; calls {@link #letIn}
      */
-    Door(JobLoop loop, ServerSocketChannel bound, JobTls tls, long limit, Link.Events events)
+    void open(JobLoop loop, ServerSocketChannel bound, JobTls tls, long limit, Link.Events events)
             throws IOException {
         bound.configureBlocking(false);
         ChannelInitializer<SocketChannel> arrival =

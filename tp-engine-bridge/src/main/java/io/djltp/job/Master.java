@@ -54,7 +54,7 @@ final class Master extends ControlPlane {
     private final Duration timeout;
     private @Nullable ServerSocketChannel server;
     private @Nullable Hello own;
-    private @Nullable Door door;
+    private final Door door = new Door();
 
     // until all have come: why they do not make a job, or null if they do
     private final CompletableFuture<@Nullable String> outcome = new CompletableFuture<>();
@@ -97,7 +97,7 @@ final class Master extends ControlPlane {
                 ErrorTexts.count(environment.processes() - 1, "process", "processes"),
                 ErrorTexts.address((InetSocketAddress) server.getLocalAddress()));
         own = Hello.own(environment, options, server.socket().getInetAddress());
-        door = new Door(loop, server, address.tls(), MAX_MESSAGE, this);
+        door.open(loop, server, address.tls(), MAX_MESSAGE, this);
         heartbeats.start(this::links, this::silent);
         loop.schedule(timeout, () -> refuse(describeMissing()));
         try {
@@ -186,7 +186,7 @@ final class Master extends ControlPlane {
             turnAway(link, outcome.join() == null ? complete : outcome.join());
             return;
         }
-        begun(door).letIn(link.channel);
+        door.letIn(link.channel);
         link.send(Message.Type.HEARTBEAT, ""); // so that it knows
         Link old = others.get(hello.process());
         Hello self = begun(own);

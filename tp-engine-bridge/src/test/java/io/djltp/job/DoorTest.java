@@ -53,7 +53,8 @@ public class DoorTest {
                         // the door counts it
                     }
                 };
-        door = new Door(loop, server, tls, 10_000, events);
+        door = new Door();
+        door.open(loop, server, tls, 10_000, events);
     }
 
     @AfterMethod

@@ -74,6 +74,8 @@ public class RefusalTest {
                                 good.next(); // a heartbeat: it is let in
                                 arrived.countDown();
                                 return told(good);
+                            } finally {
+                                arrived.countDown(); // nobody waits for one that failed
                             }
                         })
                 .with(
