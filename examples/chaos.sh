@@ -8,5 +8,5 @@ java=${JAVA_HOME:+$JAVA_HOME/bin/}java
 echo "chaos: building ..." >&2
 (cd "$here" && ./mvnw -q -B -ntp package -DskipTests -Dfmt.skip -Dnullaway.skip) >&2
 target=$here/examples/target
-exec "$java" -XX:+UseSerialGC -cp "$target/test-classes:$target/classes:$(cat "$target/dependencies.txt")" \
+exec "$java" -XX:+UseSerialGC -cp "$target/test-classes:$here/tp-engine-bridge/target/test-classes:$target/classes:$(cat "$target/dependencies.txt")" \
     io.djltp.examples.chaos.Chaos "$@"

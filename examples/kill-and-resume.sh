@@ -10,5 +10,5 @@ echo "kill-and-resume: building ..." >&2
 (cd "$here" && ./mvnw -q -B -ntp package -DskipTests -Dfmt.skip -Dnullaway.skip) >&2
 target=$here/examples/target
 exec "$java" -XX:+UseSerialGC -Dai.djl.offline=true -Dorg.slf4j.simpleLogger.defaultLogLevel=error \
-    -cp "$target/test-classes:$target/classes:$(cat "$target/dependencies.txt")" \
+    -cp "$target/test-classes:$here/tp-engine-bridge/target/test-classes:$target/classes:$(cat "$target/dependencies.txt")" \
     io.djltp.examples.chaos.KillAndResume "$@"

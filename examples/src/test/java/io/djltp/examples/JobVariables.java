@@ -1,5 +1,7 @@
 package io.djltp.examples;
 
+import io.djltp.testing.FreePort;
+
 import java.io.IOException;
 import java.util.List;
 import java.util.Map;

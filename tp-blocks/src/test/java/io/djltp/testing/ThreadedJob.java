@@ -4,8 +4,6 @@ import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -56,10 +54,7 @@ public final class ThreadedJob {
      */
     public static <T> List<T> run(int processes, int ranks, Function<Job, T> part)
             throws IOException, InterruptedException, ExecutionException {
-        int port;
-        try (ServerSocket socket = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
-            port = socket.getLocalPort();
-        }
+        int port = FreePort.find();
         Executor threads = task -> new Thread(task, "process of a job").start();
         List<CompletableFuture<T>> running = new ArrayList<>();
         for (int i = 0; i < processes; i++) {

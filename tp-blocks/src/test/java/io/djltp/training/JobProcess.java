@@ -4,10 +4,9 @@ import static org.testng.Assert.assertEquals;
 import static org.testng.Assert.assertTrue;
 
 import io.djltp.collective.ForkedJvm;
+import io.djltp.testing.FreePort;
 
 import java.io.IOException;
-import java.net.InetAddress;
-import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -21,14 +20,9 @@ public final class JobProcess {
 
     /** Returns ports that are free: one for each job. */
     public static List<String> ports(int count) throws IOException {
-        List<ServerSocket> sockets = new ArrayList<>();
         List<String> ports = new ArrayList<>();
         for (int i = 0; i < count; i++) {
-            sockets.add(new ServerSocket(0, 1, InetAddress.getLoopbackAddress()));
-            ports.add("" + sockets.get(i).getLocalPort());
-        }
-        for (ServerSocket socket : sockets) {
-            socket.close();
+            ports.add("" + FreePort.find());
         }
         return ports;
     }

@@ -1,7 +1,7 @@
 package io.djltp.examples.chaos;
 
-import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
+import io.djltp.testing.FreePort;
 
 import java.io.IOException;
 import java.nio.file.Path;

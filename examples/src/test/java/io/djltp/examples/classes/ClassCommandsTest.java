@@ -11,10 +11,10 @@ import com.google.gson.JsonParser;
 
 import io.djltp.classes.ClassModel;
 import io.djltp.examples.ForkedTp;
-import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
 import io.djltp.llm.RandomFolder;
+import io.djltp.testing.FreePort;
 import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;

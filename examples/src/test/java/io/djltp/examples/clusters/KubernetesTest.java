@@ -7,8 +7,8 @@ import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
-import io.djltp.examples.FreePort;
 import io.djltp.examples.TpRun;
+import io.djltp.testing.FreePort;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;

@@ -5,8 +5,8 @@ import ai.djl.util.Utils;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
-import io.djltp.examples.FreePort;
 import io.djltp.examples.TpRun;
+import io.djltp.testing.FreePort;
 
 import org.apache.commons.io.FileUtils;
 import org.testng.Assert;

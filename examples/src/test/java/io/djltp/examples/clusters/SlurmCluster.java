@@ -3,7 +3,7 @@ package io.djltp.examples.clusters;
 import ai.djl.util.Utils;
 
 import io.djltp.examples.ForkedTp;
-import io.djltp.examples.FreePort;
+import io.djltp.testing.FreePort;
 
 import org.testng.SkipException;
 
@@ -65,8 +65,8 @@ final class SlurmCluster {
                         Path.of("clusters/slurm-on-one-machine.sh").toAbsolutePath().toString(),
                         what,
                         folder.toString());
-        // the nodes have the ports after it, below those that the system gives out
-        builder.environment().putAll(Map.of("PORT", "" + (10_000 + FreePort.find() % 10_000)));
+        // the nodes have the ports after it
+        builder.environment().putAll(Map.of("PORT", "" + FreePort.find()));
         builder.redirectErrorStream(true).redirectOutput(log.toFile());
         int status = builder.start().waitFor();
         if (status != 0) {

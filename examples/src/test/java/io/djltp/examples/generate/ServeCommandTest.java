@@ -1,9 +1,9 @@
 package io.djltp.examples.generate;
 
 import io.djltp.examples.ForkedTp;
-import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.testing.FreePort;
 import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;

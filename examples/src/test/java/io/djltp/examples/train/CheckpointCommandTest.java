@@ -5,9 +5,9 @@ import ai.djl.Device;
 import com.google.gson.JsonObject;
 
 import io.djltp.examples.ForkedTp;
-import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.testing.FreePort;
 import io.djltp.testing.Refusals;
 import io.djltp.testing.TestFolder;
 import io.djltp.torch.Precision;

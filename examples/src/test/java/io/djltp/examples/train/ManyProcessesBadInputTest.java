@@ -3,9 +3,9 @@ package io.djltp.examples.train;
 import ai.djl.Device;
 
 import io.djltp.examples.ForkedTp;
-import io.djltp.examples.FreePort;
 import io.djltp.examples.JobVariables;
 import io.djltp.internal.job.AgreedSettings;
+import io.djltp.testing.FreePort;
 import io.djltp.testing.TestFolder;
 import io.djltp.torch.Precision;
 

@@ -14,6 +14,7 @@ import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 import io.djltp.rank.ParallelConfig;
 import io.djltp.rank.ParallelMode;
+import io.djltp.testing.FreePort;
 import io.djltp.testing.TestFolder;
 import io.djltp.training.ParallelPredictor;
 
@@ -22,7 +23,6 @@ import org.testng.SkipException;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
-import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
@@ -214,10 +214,7 @@ public class TwoProcessesTest {
     /** Starts two processes of a program, which take folder, file, ranks and more arguments. */
     static List<Process> start(Class<?> main, Path folder, int ranks, String... arguments)
             throws IOException {
-        String port;
-        try (ServerSocket socket = new ServerSocket(0)) {
-            port = "" + socket.getLocalPort();
-        }
+        String port = "" + FreePort.find();
         List<Process> processes = new ArrayList<>();
         for (int i = 0; i < 2; i++) {
             List<String> all = new ArrayList<>(List.of("" + folder));
