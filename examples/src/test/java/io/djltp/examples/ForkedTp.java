@@ -13,14 +13,13 @@ import java.util.Comparator;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.LockSupport;
 import java.util.function.IntFunction;
 import java.util.function.Predicate;
 import java.util.stream.Collectors;
 
 /** The tp command in a JVM of its own, or in several that {@code mpirun} starts. */
 public final class ForkedTp implements AutoCloseable {
-
-    private static final int SECONDS = 180;
 
     private final Process process;
     private final Path out;
@@ -187,12 +186,14 @@ public final class ForkedTp implements AutoCloseable {
      * @throws InterruptedException if the time of the test is over
      */
     public Result await() throws IOException, InterruptedException {
-        boolean ended = process.waitFor(SECONDS, TimeUnit.SECONDS);
-        Result result = new Result(ended ? process.exitValue() : -1, read(out), read(err));
-        if (!ended) {
-            throw new AssertionError("the process hangs: " + result);
+        try {
+            return new Result(process.waitFor(), read(out), read(err));
+        } catch (InterruptedException e) { // the stacks tell why
+            send("QUIT");
+            LockSupport.parkNanos(TimeUnit.SECONDS.toNanos(1));
+            System.err.println("the process hangs: " + new Result(-1, read(out), read(err)));
+            throw e;
         }
-        return result;
     }
 
     /** A JVM says which options it takes from its environment, as those of containers do. */
@@ -247,6 +248,18 @@ public final class ForkedTp implements AutoCloseable {
      */
     public Result stop() throws IOException, InterruptedException {
         process.destroy(); // SIGTERM: for Java the same as SIGINT
+        return await();
+    }
+
+    /**
+     * Kills the process at once.
+     *
+     * @return how it ended
+     * @throws IOException if what it printed cannot be read
+     * @throws InterruptedException if the time of the test is over
+     */
+    public Result kill() throws IOException, InterruptedException {
+        process.destroyForcibly();
         return await();
     }
 

@@ -50,7 +50,7 @@ public class WorkerProcessTest {
                 () -> new Turns(List.of(ours(SMALL), bad), TIMEOUT, null),
                 "this library on 3 ranks, 4x8x2 has failed: ",
                 "rank");
-        Assert.assertEquals(children(), before, "the other process has not ended");
+        Assert.assertTrue(before.containsAll(children()), "the other process has not ended");
     }
 
     @Test(timeOut = 120_000)
@@ -105,6 +105,6 @@ public class WorkerProcessTest {
                 WorkerFailedException.class,
                 () -> new Turns(List.of(ours(SMALL)), Duration.ofMillis(1), null),
                 "has not answered for 0 s");
-        Assert.assertEquals(children(), before, "the process has not ended");
+        Assert.assertTrue(before.containsAll(children()), "the process has not ended");
     }
 }

@@ -152,7 +152,7 @@ public class FinetuneCommandTest {
                     && (!Files.exists(checkpoints) || Checkpoint.list(checkpoints).isEmpty())) {
                 Thread.sleep(2);
             }
-            ForkedTp.Result result = process.signal("KILL");
+            ForkedTp.Result result = process.kill();
             Assert.assertEquals(result.status(), 137, result.toString());
         }
         TpRun run = TpRun.line(saved + " --resume");

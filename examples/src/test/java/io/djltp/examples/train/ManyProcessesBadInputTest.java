@@ -104,7 +104,7 @@ public class ManyProcessesBadInputTest {
         int port = FreePort.find();
         Map<String, String> master = JobVariables.of(0, 2, port);
         List<ForkedTp.Result> results =
-                ForkedTp.job(List.of(master, master), i -> arguments("--timeout 3"));
+                ForkedTp.job(List.of(master, master), i -> arguments("--timeout 9"));
         String cannotListen = "Process 0 cannot listen at 127.0.0.1:" + port;
         boolean firstListens = results.get(1).err().contains(cannotListen);
         check(results.get(firstListens ? 1 : 0), cannotListen);

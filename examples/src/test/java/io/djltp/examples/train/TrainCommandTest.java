@@ -142,7 +142,7 @@ public class TrainCommandTest {
         List<String> arguments = List.of(line.formatted(1_000_000).split(" "));
         try (ForkedTp train = ForkedTp.start(Map.of(), arguments)) {
             train.awaitOutput(printed -> printed.contains("Training "));
-            train.signal("KILL");
+            train.kill();
         }
         Assert.assertTrue(Files.exists(out.resolve(".words-0/train.txt")));
         TpRun.line(line.formatted(1)).assertPrints(0, "The model is saved");

@@ -56,7 +56,7 @@ public class GenerationLoopTest {
     }
 
     private static LanguageModel model(Path folder) throws Exception {
-        RandomFolder.writeDecoder(folder, "'max_position_embeddings': 400, 'eos_token_id': 262");
+        RandomFolder.writeDecoder(folder, "'max_position_embeddings': 4000, 'eos_token_id': 262");
         return LanguageModel.load(folder);
     }
 
@@ -111,7 +111,7 @@ public class GenerationLoopTest {
                         threads.submit(
                                 () -> {
                                     int tokens = 0;
-                                    for (int i = 0; i < 12; i++) {
+                                    for (int i = 0; i < 6; i++) {
                                         tokens += generate(generator, random);
                                     }
                                     return tokens;
@@ -141,7 +141,7 @@ public class GenerationLoopTest {
     }
 
     /** A prompt's copies are drawn independently, the first as if it were alone. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void samplesDiffer() throws Exception {
         List<int[]> samples = new ArrayList<>();
         List<int[]> four = new ArrayList<>(Collections.nCopies(3, prompts.get(1)));
@@ -165,7 +165,7 @@ public class GenerationLoopTest {
     /**
      * Prompts that begin alike are computed once up to where they differ, though all come at once.
      */
-    @Test(dataProvider = "batches", timeOut = 60_000)
+    @Test(dataProvider = "batches", timeOut = 120_000)
     public void whatPromptsShareIsComputedOnce(int ranks, int batch) throws Exception {
         int[] first = new Random(8).ints(330, 0, 256).toArray(); // more than a step
         List<int[]> all = new ArrayList<>();
@@ -199,7 +199,7 @@ public class GenerationLoopTest {
     }
 
     /** Who waits for what a text has in common with it goes on alone if that one is closed. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void aSourceCanBeClosed() throws Exception {
         int[] prompt = new Random(8).ints(380, 0, 256).toArray();
         GenerationOptions few = options.get(1).toBuilder().optMaxTokens(9).build();
@@ -221,7 +221,7 @@ public class GenerationLoopTest {
     }
 
     /** While a long prompt is computed, others get a token with each of its parts. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void aLongPromptStopsNoOther() throws Exception {
         try (Generator generator = generator(2, 2)) {
             Generation first = begin(generator, 3);
@@ -237,7 +237,7 @@ public class GenerationLoopTest {
     }
 
     /** What nobody reads is computed by who waits for the place. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void anAbandonedGenerationEnds() throws Exception {
         try (Generator generator = generator(1, 1)) {
             Generation abandoned = begin(generator, 5);
@@ -260,10 +260,10 @@ public class GenerationLoopTest {
     }
 
     /** A thread that waits for the place of another text is interrupted, or its text closed. */
-    @Test(dataProvider = "ends", timeOut = 60_000)
+    @Test(dataProvider = "ends", timeOut = 120_000)
     public void aWaitingThreadCanBeStopped(boolean interrupt, String expected) throws Exception {
         try (Generator generator = generator(1, 1)) {
-            GenerationOptions many = GenerationOptions.builder().optMaxTokens(390).build();
+            GenerationOptions many = GenerationOptions.builder().optMaxTokens(3990).build();
             Generation busy = generator.generateIds(List.of(prompts.get(0)), many);
             Generation other = begin(generator, 6);
             FutureTask<String> waits =
@@ -294,7 +294,7 @@ public class GenerationLoopTest {
     }
 
     /** Without the rows of its embedding, a rank fails: each thread gets that, and none waits. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void aFailureReachesAll() throws Exception {
         Path own = folder.resolve("lost");
         try (LanguageModel lost = model(own);
@@ -322,7 +322,7 @@ public class GenerationLoopTest {
         }
     }
 
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void closingEndsAll() throws Exception {
         Generator generator = generator(2, 3);
         List<Future<String>> all =

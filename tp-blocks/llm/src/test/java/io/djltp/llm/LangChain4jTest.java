@@ -121,7 +121,7 @@ public class LangChain4jTest {
                 .onCompleteResponse(response::complete)
                 .onError(response::completeExceptionally)
                 .start();
-        ChatResponse answer = response.get(30, TimeUnit.SECONDS);
+        ChatResponse answer = response.get();
         Generation expected = expected("user: hello<|end|>assistant:", TOKENS);
         Assert.assertTrue(pieces.size() > 1, pieces.toString());
         Assert.assertEquals(String.join("", pieces), expected.getText(0));
@@ -185,7 +185,8 @@ public class LangChain4jTest {
                 Thread.sleep(5);
             }
             Assert.assertEquals(pieces.size(), 1, pieces.toString());
-            Assert.assertEquals(failed.await(fails ? 10_000 : 50, TimeUnit.MILLISECONDS), fails);
+            Assert.assertEquals(
+                    failed.await(fails ? Long.MAX_VALUE : 50, TimeUnit.MILLISECONDS), fails);
         }
     }
 

@@ -93,7 +93,7 @@ public class ClientsTest {
                 .putAdditionalBodyProperty("seed", JsonValue.from(7));
     }
 
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void openAiChats() {
         OpenAIClient client = client(KEY);
         ChatCompletion whole = client.chat().completions().create(chat().n(2).build());
@@ -127,7 +127,7 @@ public class ClientsTest {
         client.close();
     }
 
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void openAiCompletesAndLists() {
         OpenAIClient client = client(KEY);
         CompletionCreateParams params =
@@ -163,7 +163,7 @@ public class ClientsTest {
     }
 
     /** Whole and as events, for chats and completions: the generator's own. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void openAiGetsLogProbabilities() {
         GenerationOptions options =
                 served.generator.getDefaults().toBuilder()
@@ -229,7 +229,7 @@ public class ClientsTest {
         client.close();
     }
 
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void langChainChats() throws Exception {
         OpenAiChatModel model =
                 OpenAiChatModel.builder()
@@ -286,7 +286,7 @@ public class ClientsTest {
     }
 
     /** Both clients get the vectors of an encoder, as numbers and as base64. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 120_000)
     public void bothEmbed() throws Exception {
         Path folder = TestFolder.create();
         RandomFolder.writeEncoder(folder);

@@ -429,7 +429,7 @@ public class ModelServerTest {
             }
             try (Socket socket = new Socket("127.0.0.1", own.server.getPort())) {
                 socket.getOutputStream().write(raw(body));
-                awaitTexts(own.generator, waiting ? 2 : 1);
+                awaitBegun(own, 1);
             }
             if (other != null) {
                 awaitTexts(own.generator, 1);
@@ -456,6 +456,13 @@ public class ModelServerTest {
                 "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type:"
                         + " application/json\r\nContent-Length: ";
         return (head + body.length() + "\r\n\r\n" + body).getBytes(StandardCharsets.US_ASCII);
+    }
+
+    /** Waits until so many texts after "hello" have begun, some of which may have ended. */
+    private static void awaitBegun(ServedModel own, int count) throws Exception {
+        while (own.metric("prompt_tokens_total") < count * 5) {
+            Thread.sleep(2);
+        }
     }
 
     private static void awaitTexts(Generator generator, int count) throws Exception {
@@ -515,15 +522,17 @@ public class ModelServerTest {
     @Test(timeOut = 150_000)
     public void endsWithGrace() throws Exception {
         for (Duration grace : List.of(Duration.ofMinutes(2), Duration.ZERO)) {
-            ServedModel own = ServedModel.start(1, 1, builder -> builder.optGrace(grace));
+            Path slow = ServedModel.write(4, 64, 2048);
+            ServedModel own = ServedModel.start(slow, 1, 1, builder -> builder.optGrace(grace));
             List<CompletableFuture<HttpResponse<String>>> all = new ArrayList<>();
-            String stream = LONG.replace("}", ", 'stream': true}");
-            for (String body : List.of(LONG, stream, LONG)) {
+            String text = LONG.replace("500", grace.isZero() ? "2000" : "300");
+            String stream = text.replace("}", ", 'stream': true}");
+            for (String body : List.of(text, stream, text)) {
                 all.add(
                         own.client.sendAsync(
                                 own.posting(COMPLETIONS, body), BodyHandlers.ofString()));
             }
-            awaitTexts(own.generator, 3);
+            awaitBegun(own, 3);
             CompletableFuture<Void> closed = CompletableFuture.runAsync(own::close);
             own.server.await();
             closed.get();
@@ -544,14 +553,14 @@ public class ModelServerTest {
     /** When a rank fails, all get an error, and the server's end is that failure. */
     @Test(timeOut = 60_000)
     public void aFailedRankIsSaid() throws Exception {
-        try (ServedModel own = ServedModel.start(2, 2, builder -> builder.optMaxQueue(9))) {
+        Path slow = ServedModel.write(4, 64, 2048);
+        try (ServedModel own = ServedModel.start(slow, 2, 2, builder -> builder.optMaxQueue(9))) {
             List<CompletableFuture<HttpResponse<String>>> all = new ArrayList<>();
             for (int i = 0; i < 3; i++) {
-                all.add(
-                        own.client.sendAsync(
-                                own.posting(COMPLETIONS, LONG), BodyHandlers.ofString()));
+                HttpRequest request = own.posting(COMPLETIONS, LONG.replace("500", "2000"));
+                all.add(own.client.sendAsync(request, BodyHandlers.ofString()));
             }
-            awaitTexts(own.generator, 3);
+            awaitBegun(own, 3);
             Files.write(own.folder.resolve("model.safetensors"), new byte[8]); // rows are read
             for (CompletableFuture<HttpResponse<String>> each : all) {
                 assertError(each.get(), 500, "The model has failed: ");

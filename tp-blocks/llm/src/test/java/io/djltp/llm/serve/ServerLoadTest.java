@@ -153,7 +153,6 @@ public class ServerLoadTest {
         byte[] bytes = new byte[1 + random.nextInt(300)];
         random.nextBytes(bytes);
         try (Socket socket = new Socket("127.0.0.1", served.server.getPort())) {
-            socket.setSoTimeout(20_000);
             boolean http = random.nextBoolean();
             if (http) {
                 String head =
