@@ -11,7 +11,7 @@ import com.google.gson.annotations.SerializedName;
 
 import io.djltp.cut.Cut;
 import io.djltp.cut.ShardRange;
-import io.djltp.internal.job.LibraryVersion;
+import io.djltp.internal.LibraryVersion;
 
 import org.jspecify.annotations.Nullable;
 

@@ -446,22 +446,10 @@ final class ProcessAgreement {
                     return new JobFailedException(text, i, -1, null);
                 }
             }
-            String first = job.getMember(0).toString();
-            for (int i = 1; i < texts.length; i++) {
-                if (all[i].length > NOTHING_SAID) {
-                    String text =
-                            AgreedSettings.read(texts[0].substring(1))
-                                    .difference(
-                                            AgreedSettings.read(texts[i].substring(1)),
-                                            first,
-                                            job.getMember(i).toString());
-                    if (text != null) {
-                        String differ = what + " differ between the processes: ";
-                        return new JobFailedException(differ + text + remedy, -1, -1, null);
-                    }
-                }
-            }
-            return null;
+            Arrays.setAll(texts, i -> texts[i].substring(1));
+            String text = AgreedSettings.difference(job, texts);
+            String differ = what + " differ between the processes: " + text + remedy;
+            return text == null ? null : new JobFailedException(differ, -1, -1, null);
         }
     }
 }

@@ -36,7 +36,7 @@ public class PackagesTest {
     private static final List<String> BRIDGE =
             List.of(
                     ("internal cut environment head internal.environment internal.events"
-                                    + " internal.job internal.libtorch job internal.sockets torch"
+                                    + " internal.libtorch job internal.job internal.sockets torch"
                                     + " internal.torch collective internal.collective"
                                     + " internal.collective.local internal.collective.nccl"
                                     + " internal.collective.tcp internal.decode internal.region"

@@ -1,8 +1,8 @@
 package io.djltp.job;
 
 import io.djltp.internal.Errors;
+import io.djltp.internal.LibraryVersion;
 import io.djltp.internal.environment.JobSecret;
-import io.djltp.internal.job.LibraryVersion;
 
 import org.jspecify.annotations.Nullable;
 

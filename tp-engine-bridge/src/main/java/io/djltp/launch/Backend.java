@@ -11,6 +11,7 @@ import io.djltp.internal.collective.GroupFailure;
 import io.djltp.internal.collective.local.LocalCommunicator;
 import io.djltp.internal.collective.nccl.NcclCommunicator;
 import io.djltp.internal.collective.tcp.TcpCommunicator;
+import io.djltp.internal.job.AgreedSettings;
 import io.djltp.internal.sockets.RankChannel;
 import io.djltp.internal.sockets.RankSockets;
 import io.djltp.job.Job;
@@ -22,12 +23,12 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.stream.Collectors;
@@ -168,7 +169,12 @@ public enum Backend {
                 throw new IllegalArgumentException(obstacle);
             }
         } else {
-            agree(backend, timeout, job);
+            String mine = backend + " with a time-out of " + timeout.toMillis() + " ms";
+            AgreedSettings.check(
+                    job,
+                    "backend",
+                    Map.of("the backend", mine),
+                    "start all processes with the same settings");
             job.check("The backend " + backend, obstacle);
         }
         logger.debug("Collective operations on {} through {}", devices, backend);
@@ -182,21 +188,6 @@ public enum Backend {
             watch(job, new CopyOnWriteArrayList<>(group));
         }
         return group;
-    }
-
-    private static void agree(Backend backend, Duration timeout, Job job) {
-        String mine = backend + " with a time-out of " + timeout.toMillis() + " ms";
-        byte[][] all = job.exchange("backend", mine.getBytes(StandardCharsets.UTF_8));
-        String first = new String(all[0], StandardCharsets.UTF_8);
-        for (int i = 0; i < all.length; i++) {
-            String other = new String(all[i], StandardCharsets.UTF_8);
-            if (!other.equals(first)) {
-                throw Errors.argument(
-                        "The processes want different backends: process 0 %s, process %s %s: start"
-                                + " all with the same settings",
-                        first, i, other);
-            }
-        }
     }
 
     private static List<Communicator> connectNccl(

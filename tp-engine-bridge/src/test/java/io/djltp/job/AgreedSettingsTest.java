@@ -48,6 +48,24 @@ public class AgreedSettingsTest {
         Assert.assertEquals(difference, "rate is 1 on A and 2 on B");
     }
 
+    /** Each process learns what another one than process 0 says, and one that is alone nothing. */
+    @Test(timeOut = 60_000)
+    public void allProcessesAreTold() throws Exception {
+        AgreedSettings.check(null, "rates", Map.of(), "none");
+        Jobs.each(
+                3,
+                3,
+                job -> {
+                    AgreedSettings.check(job, "equal", Map.of("rate", "1"), "none");
+                    Map<String, String> own = Map.of("rate", job.getProcess() < 2 ? "1" : "2");
+                    Jobs.assertThrows(
+                            IllegalArgumentException.class,
+                            "rate is 1 on process 0 \\(rank 0, pid \\d+ on .*\\) and 2 on process 2"
+                                    + " \\(rank 2, pid \\d+ on .*\\): set one",
+                            () -> AgreedSettings.check(job, "other", own, "set one"));
+                });
+    }
+
     private static AgreedSettings sent(AgreedSettings facts) {
         return AgreedSettings.read(facts.write());
     }

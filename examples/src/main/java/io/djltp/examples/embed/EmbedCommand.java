@@ -26,12 +26,12 @@ import picocli.CommandLine.Parameters;
 
 import java.io.IOException;
 import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
+import java.util.Map;
 import java.util.Objects;
 import java.util.concurrent.Callable;
 
@@ -211,18 +211,7 @@ public final class EmbedCommand implements Callable<Integer> {
 
         /** Compares what the processes of a job are to compute, and checks the devices of all. */
         void checkTogether(@Nullable Job job) {
-            if (job != null) {
-                byte[] mine = ("" + texts.hashCode()).getBytes(StandardCharsets.US_ASCII);
-                byte[][] all = job.exchange("texts", mine);
-                for (int process = 1; process < all.length; process++) {
-                    if (!Arrays.equals(all[process], all[0])) {
-                        throw new BadInputException(
-                                "Processes 0 and %d have different texts: start all processes with"
-                                        + " the same options",
-                                process);
-                    }
-                }
-            }
+            TrainingJob.checkAlike(Map.of("the checksum of the texts", "" + texts.hashCode()), job);
             where.checkDevices(job, ranks());
         }
 

@@ -22,7 +22,6 @@ import picocli.CommandLine.Model.CommandSpec;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.io.PrintStream;
-import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
@@ -84,9 +83,7 @@ public final class TrainingJob {
         options.check();
         try (Job joined = options.where.join(options.ranks())) {
             TrainingJob job = new TrainingJob(joined);
-            if (joined != null) {
-                checkAlike(options.alike(command), joined);
-            }
+            checkAlike(options.alike(command), joined);
             checkFiles(options, joined);
             options.where.checkDevices(joined, options.ranks());
             try {
@@ -224,24 +221,15 @@ public final class TrainingJob {
      * or batches they would train nonsense, and with other numbers of epochs wait for each other.
      *
      * @param values those of this process by name, in one order in all
-     * @param job the job
+     * @param job the job, or {@code null} if this process is alone
      * @throws BadInputException on all processes, if two of them differ
      */
-    static void checkAlike(Map<String, String> values, Job job) {
-        byte[] mine = new AgreedSettings(values).write().getBytes(StandardCharsets.UTF_8);
-        byte[][] all = job.exchange("options", mine);
-        for (int process = 1; process < all.length; process++) {
-            String difference =
-                    decode(all[0])
-                            .difference(decode(all[process]), "process 0", "process " + process);
-            if (difference != null) {
-                throw new BadInputException(
-                        difference + ": start all processes with the same options");
-            }
+    public static void checkAlike(Map<String, String> values, @Nullable Job job) {
+        try {
+            AgreedSettings.check(
+                    job, "options", values, "start all processes with the same options");
+        } catch (IllegalArgumentException e) {
+            throw new BadInputException(e.getMessage(), e);
         }
-    }
-
-    private static AgreedSettings decode(byte[] values) {
-        return AgreedSettings.read(new String(values, StandardCharsets.UTF_8));
     }
 }

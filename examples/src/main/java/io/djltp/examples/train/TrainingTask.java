@@ -22,7 +22,6 @@ import io.djltp.examples.lemma.HeldOutSplit;
 import io.djltp.examples.lemma.Language;
 import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.train.TrainOptions.LabelCount;
-import io.djltp.job.Job;
 import io.djltp.launch.Launcher;
 import io.djltp.llm.EncoderBody;
 import io.djltp.rank.DeviceMesh;
@@ -125,7 +124,9 @@ final class TrainingTask implements AutoCloseable {
                 classes,
                 labels,
                 skipped(data));
-        checkAlike(job.get());
+        // the processes of a job read a file each, which may be another one
+        String rows = data.size() + " rows, classes " + data.getClasses().hashCode();
+        TrainingJob.checkAlike(Map.of("--data", rows), job.get());
         if (batches() == 0) {
             throw new BadInputException(
                     "%s has %s, fewer than the ranks that share them: use fewer (%s)",
@@ -183,17 +184,6 @@ final class TrainingTask implements AutoCloseable {
     private static String skipped(ClassData data) {
         int lines = data.getSkippedLines();
         return lines == 0 ? "" : ", " + Tp.count(lines, "bad line") + " left out";
-    }
-
-    /** The processes of a job read a file each, which may be another one. */
-    private void checkAlike(@Nullable Job job) {
-        if (job != null) {
-            TrainingJob.checkAlike(
-                    Map.of(
-                            "--data",
-                            data.size() + " rows, classes " + data.getClasses().hashCode()),
-                    job);
-        }
     }
 
     private static DataOptions.Source source(Path file) {

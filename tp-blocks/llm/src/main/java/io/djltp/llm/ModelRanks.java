@@ -4,6 +4,7 @@ import ai.djl.Device;
 
 import io.djltp.internal.Errors;
 import io.djltp.internal.decode.SharedRows;
+import io.djltp.internal.job.AgreedSettings;
 import io.djltp.internal.rank.ParallelContext;
 import io.djltp.internal.rank.RankPool;
 import io.djltp.internal.safetensors.SafetensorsFolder;
@@ -15,10 +16,10 @@ import org.jspecify.annotations.Nullable;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
 import java.util.zip.CRC32;
 
 /**
@@ -114,18 +115,8 @@ final class ModelRanks<T extends AutoCloseable> implements AutoCloseable {
         String own =
                 "a %s, files with the checksum %08x, %s"
                         .formatted(config, files.getValue(), settings);
-        byte[][] all = job.exchange("model", own.getBytes(StandardCharsets.UTF_8));
-        String first = new String(all[0], StandardCharsets.UTF_8);
-        for (int i = 1; i < all.length; i++) {
-            String other = new String(all[i], StandardCharsets.UTF_8);
-            Errors.check(
-                    other.equals(first),
-                    "The processes must open the same model, and %s has %s, and %s has %s",
-                    job.getMember(0),
-                    first,
-                    job.getMember(i),
-                    other);
-        }
+        AgreedSettings.check(
+                job, "model", Map.of("the model", own), "open the same one on all processes");
     }
 
     RankPool pool() {

@@ -1,9 +1,12 @@
 package io.djltp.internal.job;
 
+import io.djltp.internal.Errors;
 import io.djltp.job.Job;
 
 import org.jspecify.annotations.Nullable;
 
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.StringJoiner;
@@ -45,6 +48,47 @@ public final class AgreedSettings {
                 .map(line -> line.split("\t", 2))
                 .forEach(parts -> values.put(parts[0], parts.length == 2 ? parts[1] : ""));
         return new AgreedSettings(values);
+    }
+
+    /**
+     * Compares what all processes of a job say. All call it.
+     *
+     * @param job the job, or {@code null} if this process is alone
+     * @param what a name for the exchange
+     * @param values what this process says, as {@link #AgreedSettings} takes it
+     * @param remedy what is to be done if they differ
+     * @throws IllegalArgumentException on all processes, if two of them differ
+     */
+    public static void check(
+            @Nullable Job job, String what, Map<String, String> values, String remedy) {
+        if (job != null) {
+            byte[] mine = new AgreedSettings(values).write().getBytes(StandardCharsets.UTF_8);
+            byte[][] all = job.exchange(what, mine);
+            String[] texts = new String[all.length];
+            Arrays.setAll(texts, i -> new String(all[i], StandardCharsets.UTF_8));
+            String difference = difference(job, texts);
+            Errors.check(difference == null, "%s: %s", difference, remedy);
+        }
+    }
+
+    /**
+     * Says which process says something else than process 0.
+     *
+     * @param job the job
+     * @param texts what {@link #write} wrote on each process, empty on one that says nothing
+     * @return the first difference, or {@code null} if there is none
+     */
+    public static @Nullable String difference(Job job, String... texts) {
+        AgreedSettings first = read(texts[0]);
+        String difference = null;
+        for (int i = 1; i < texts.length && difference == null; i++) {
+            if (!texts[i].isEmpty()) {
+                difference =
+                        first.difference(
+                                read(texts[i]), "" + job.getMember(0), "" + job.getMember(i));
+            }
+        }
+        return difference;
     }
 
     /**

@@ -1,4 +1,4 @@
-package io.djltp.internal.job;
+package io.djltp.internal;
 
 import java.io.IOException;
 import java.io.InputStream;
