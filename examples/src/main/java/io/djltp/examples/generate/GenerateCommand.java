@@ -73,22 +73,15 @@ public final class GenerateCommand implements Callable<Integer> {
         PrintStream out = TrainingJob.out(job);
         boolean first = job == null || job.getProcess() == 0;
         ParallelConfig config = options.model.config(job, ranks);
-        if (options.isChat() || options.chat) {
-            template(model); // before the weights are read
-        }
-        if (!options.stops.isEmpty() && model.getTokenizer() == null) {
-            throw new BadInputException(
-                    "--stop %s needs a tokenizer.json in %s: add that file, or leave --stop out",
-                    options.stops.get(0), model.getFolder());
-        }
+        checkFiles(model); // before the weights are read
+        GenerationOptions how = check(() -> options.of(model));
         try (Generator generator = generator(model, config)) {
             if (options.isChat()) {
-                chat(out, generator);
+                chat(out, generator, how);
                 return;
             }
-            int[] ids = options.prompt(generator);
-            Generation text =
-                    check(() -> generator.generateIds(List.of(ids), options.of(generator)));
+            int[] ids = check(() -> options.prompt(generator));
+            Generation text = check(() -> generator.generateIds(List.of(ids), how));
             boolean words = model.getTokenizer() != null;
             print(out, text, words);
             print(out, generator, text);
@@ -113,24 +106,30 @@ public final class GenerateCommand implements Callable<Integer> {
         }
     }
 
-    private static ChatTemplate template(LanguageModel model) {
-        ChatTemplate template = check(model::getChatTemplate);
-        if (template == null) {
+    private void checkFiles(LanguageModel model) {
+        boolean asChat = options.isChat() || options.chat;
+        if (asChat && check(model::getChatTemplate) == null) {
             throw new BadInputException(
                     "There is no chat template in %s, neither chat_template.jinja nor chat_template"
                             + " of tokenizer_config.json: give a prompt, -p \"...\" or --ids 1,2,3,"
                             + " without --chat",
                     model.getFolder());
         }
-        return template;
+        boolean asText = options.ids == null || !options.stops.isEmpty();
+        if (asText && model.getTokenizer() == null) {
+            throw new BadInputException(
+                    "There is no tokenizer.json in %s: add that file, or give the prompt as --ids"
+                            + " 1,2,3, without --stop",
+                    model.getFolder());
+        }
     }
 
     /** Answers the lines of standard input. At Ctrl-C an answer ends, and between them the chat. */
     @SuppressWarnings("try") // a listener is used by being open
-    private void chat(PrintStream out, Generator generator) throws IOException {
+    private void chat(PrintStream out, Generator generator, GenerationOptions how)
+            throws IOException {
         BufferedReader in =
                 new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        GenerationOptions how = check(() -> options.of(generator));
         List<ChatMessage> messages = options.messages();
         long seed = options.seed;
         String commands = "/reset begins a new chat, /exit ends. Ctrl-C ends an answer.";
@@ -327,23 +326,18 @@ public final class GenerateCommand implements Callable<Integer> {
                 return ids;
             }
             String text = prompt == null ? "" : prompt;
-            try {
-                if (chat) {
-                    List<ChatMessage> messages = messages();
-                    messages.add(new ChatMessage("user", text));
-                    ChatTemplate template = template(generator.getModel());
-                    return generator.encodeChat(
-                            GenerateCommand.check(() -> template.render(messages, true)));
-                }
+            ChatTemplate template = chat ? generator.getModel().getChatTemplate() : null;
+            if (template == null) {
                 return generator.encode(text);
-            } catch (IllegalArgumentException | IllegalStateException e) {
-                throw new BadInputException(e.getMessage(), e);
             }
+            List<ChatMessage> messages = messages();
+            messages.add(new ChatMessage("user", text));
+            return generator.encodeChat(template.render(messages, true));
         }
 
         /** Returns how tokens are chosen: as the model says, but for what was given. */
-        GenerationOptions of(Generator generator) {
-            GenerationOptions.Builder builder = generator.getDefaults().toBuilder();
+        GenerationOptions of(LanguageModel model) {
+            GenerationOptions.Builder builder = model.getGenerationOptions().toBuilder();
             builder.optMaxTokens(tokens).optSeed(seed);
             Optional.ofNullable(temperature).ifPresent(builder::optTemperature);
             Optional.ofNullable(topK).ifPresent(builder::optTopK);

@@ -210,12 +210,18 @@ public class GenerateCommandTest {
     }
 
     @Test(timeOut = 60_000)
-    public void stopStringsNeedATokenizer() throws IOException {
+    public void textsNeedATokenizer() throws IOException {
         Path copy = copy("ids");
         Files.delete(copy.resolve("tokenizer.json"));
         TpRun.line("generate " + copy + " --ids 1 --tokens 2").assertPrints(0);
-        TpRun.line("generate " + copy + " --ids 1 --stop a")
-                .assertPrints(2, "--stop a needs a tokenizer.json in " + copy);
+        Files.writeString(copy.resolve("chat_template.jinja"), "{{ messages[-1].content }}");
+        String length = " --length 33"; // of which the generator would complain
+        for (String text : List.of("", " -p a", " -p a --chat", " --ids 1 --stop a")) {
+            TpRun.line("generate " + copy + text + length)
+                    .assertPrints(2, "There is no tokenizer.json in " + copy + ": add that file");
+        }
+        TpRun.line("generate " + copy + " --ids 1 --temperature -1" + length)
+                .assertPrints(2, "The temperature must be 0 or more");
     }
 
     @DataProvider
