@@ -184,7 +184,7 @@ final class WorkerProcess implements AutoCloseable {
         commands.close(); // the process ends itself
         try {
             if (!process.waitFor(END_SECONDS, TimeUnit.SECONDS)) {
-                process.destroyForcibly();
+                process.destroyForcibly().waitFor();
             }
         } catch (InterruptedException e) {
             process.destroyForcibly();

@@ -19,7 +19,7 @@ final class KillRun implements AutoCloseable {
     static final int TIMEOUT_SECONDS = 5;
 
     /** How much longer than the time-out a process may take to end, on a busy machine. */
-    static final int GRACE_SECONDS = 10;
+    static final int GRACE_SECONDS = 30;
 
     private static final int START_SECONDS = 60;
 

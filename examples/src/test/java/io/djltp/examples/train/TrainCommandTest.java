@@ -96,7 +96,7 @@ public class TrainCommandTest {
     }
 
     /** As from a shell: there nothing has loaded libtorch before. */
-    @Test(dependsOnMethods = "testTrainsSavesAndAnswers", timeOut = 60_000)
+    @Test(dependsOnMethods = "testTrainsSavesAndAnswers", timeOut = 120_000)
     public void testAnswersInAProcessOfItsOwn() throws IOException, InterruptedException {
         String model = folder.resolve("mixed").toString();
         try (ForkedTp lemma = ForkedTp.start(Map.of(), List.of("predict", model, "ging"))) {
