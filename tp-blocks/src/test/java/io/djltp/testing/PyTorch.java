@@ -8,9 +8,13 @@ import java.lang.ProcessBuilder.Redirect;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 
 /** PyTorch 1.13 or newer for Python, {@code -Ddjltp.python=PYTHON} or {@code /usr/bin/python3}. */
 public final class PyTorch {
+
+    private static final Map<String, Boolean> FOUND = new ConcurrentHashMap<>();
 
     private PyTorch() {}
 
@@ -39,15 +43,10 @@ public final class PyTorch {
     public static List<String> run(String module, String script, List<String> lines)
             throws IOException, InterruptedException {
         String python = System.getProperty("djltp.python", "/usr/bin/python3");
-        ProcessBuilder check = new ProcessBuilder(python, "-c", "import " + module);
-        check.redirectError(Redirect.DISCARD);
-        boolean found;
-        try {
-            found = check.start().waitFor() == 0;
-        } catch (IOException e) {
-            found = false; // there is no such program
+        if (!FOUND.containsKey(module)) { // to import it takes as long as a script
+            FOUND.put(module, has(python, module));
         }
-        if (!found) {
+        if (!FOUND.get(module)) {
             throw new SkipException(
                     "There is no %s for %s: install it, or set -Ddjltp.python"
                             .formatted(module, python));
@@ -64,6 +63,15 @@ public final class PyTorch {
         } finally {
             Files.delete(in);
             Files.delete(out);
+        }
+    }
+
+    private static boolean has(String python, String module) throws InterruptedException {
+        ProcessBuilder check = new ProcessBuilder(python, "-c", "import " + module);
+        try {
+            return check.redirectError(Redirect.DISCARD).start().waitFor() == 0;
+        } catch (IOException e) {
+            return false; // there is no such program
         }
     }
 }

@@ -29,8 +29,8 @@ import java.util.concurrent.CompletableFuture;
 /** The command serves in a process of its own, and in a job of two. */
 public class ServeCommandTest {
 
-    private static final String LONG =
-            "{\"prompt\": \"The\", \"max_tokens\": 1500, \"ignore_eos\": true, \"stream\": true}";
+    private static final String TEXT =
+            "{\"prompt\": \"The\", \"max_tokens\": %d, \"ignore_eos\": true, \"stream\": true}";
 
     private final HttpClient client = HttpClient.newHttpClient();
     private final Path folder = TestFolder.create();
@@ -43,11 +43,12 @@ public class ServeCommandTest {
     }
 
     /** Asks for a text, and waits until it has begun. */
-    private CompletableFuture<HttpResponse<String>> complete(int port) throws Exception {
+    private CompletableFuture<HttpResponse<String>> complete(int port, int tokens)
+            throws Exception {
         HttpRequest request =
                 HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + "/v1/completions"))
                         .header("Content-Type", "application/json")
-                        .POST(BodyPublishers.ofString(LONG))
+                        .POST(BodyPublishers.ofString(TEXT.formatted(tokens)))
                         .build();
         CompletableFuture<Void> begun = new CompletableFuture<>();
         CompletableFuture<HttpResponse<String>> text =
@@ -87,7 +88,7 @@ public class ServeCommandTest {
             await(process, port);
             List<CompletableFuture<HttpResponse<String>>> all = new ArrayList<>();
             for (int i = 0; i < 3; i++) {
-                all.add(complete(port));
+                all.add(complete(port, 300));
             }
             ForkedTp.Result result = process.stop();
             Assert.assertEquals(result.status(), 0, result.toString());
@@ -111,7 +112,7 @@ public class ServeCommandTest {
         try (ForkedTp first = ForkedTp.start(job.get(0), words);
                 ForkedTp second = ForkedTp.start(job.get(1), words)) {
             await(first, port);
-            CompletableFuture<HttpResponse<String>> text = complete(port);
+            CompletableFuture<HttpResponse<String>> text = complete(port, 1500);
             second.kill();
             Assert.assertTrue(text.get().body().contains("{\"error\":"), text.get().body());
             ForkedTp.Result result = first.await();
