@@ -24,7 +24,7 @@ public class LaunchersTest {
     /**
      * The agent holds the port and sets the variables, as that of torchrun does without options.
      */
-    @Test(timeOut = 240_000)
+    @Test(timeOut = 480_000)
     public void theAgentListensAtMasterPort() throws Exception {
         List<Map<String, String>> environments = new ArrayList<>();
         try (ServerSocket agent = new ServerSocket(0, 50, InetAddress.getLoopbackAddress())) {
@@ -46,7 +46,7 @@ public class LaunchersTest {
     }
 
     /** The static rendezvous, and c10d with an endpoint: clusters.ScriptsTest. */
-    @Test(timeOut = 240_000)
+    @Test(timeOut = 480_000)
     public void torchrunStandalone() throws Exception {
         Torchrun.skipWithout();
         List<String> command = new ArrayList<>(List.of(Torchrun.COMMAND.split(" ")));

@@ -2,13 +2,34 @@ package io.djltp.examples.train;
 
 import io.djltp.examples.TpRun;
 import io.djltp.internal.collective.nccl.NcclDouble;
+import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
+import org.testng.annotations.BeforeClass;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
-/** The lemmatiser learns the same through NCCL, here on its double, as in shared memory. */
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.stream.IntStream;
+
+/** A classifier learns the same through NCCL, here on its double, as in shared memory. */
 public class NcclDoubleTrainTest {
+
+    private static final int CLASSES = 3001;
+
+    private final Path folder = TestFolder.create();
+
+    @BeforeClass
+    public void write() throws IOException {
+        List<String> rows =
+                IntStream.range(0, 2 * CLASSES)
+                        .mapToObj(i -> "__label__c%d word%d".formatted(i % CLASSES, i))
+                        .toList();
+        Files.write(folder.resolve("words"), rows);
+    }
 
     /** Returns how the ranks share the work. */
     @DataProvider
@@ -25,7 +46,11 @@ public class NcclDoubleTrainTest {
     @Test(dataProvider = "runs", timeOut = 120_000)
     public void theLossesAreTheSame(String way) throws Exception {
         NcclDouble.load();
-        String line = "train --steps 5 --dim 8 --batch 32 --seed 7 " + way;
+        String line =
+                "train --data %s/words --head sampled --sample-share 0.1 --steps 5 --dim 8"
+                                .formatted(folder)
+                        + " --batch 32 --seed 7 "
+                        + way;
         double[] local = TpRun.training(line + " --backend local").losses();
         double[] nccl = TpRun.training(line + " --backend nccl").losses();
         Assert.assertEquals(nccl.length, 5);

@@ -35,12 +35,12 @@ public class TrainCommandTest {
         return new Object[][] {{"mixed", "sampled", 0.05}, {"tensor", "full", 1}};
     }
 
-    @Test(groups = "sweep", timeOut = 180_000)
+    @Test(groups = "sweep", timeOut = 360_000)
     public void testTrainsInDataMode() throws IOException {
         testTrainsSavesAndAnswers("data", "fused", 1);
     }
 
-    @Test(dataProvider = "modes", timeOut = 180_000)
+    @Test(dataProvider = "modes", timeOut = 360_000)
     public void testTrainsSavesAndAnswers(String mode, String head, double share)
             throws IOException {
         Path out = folder.resolve(mode);
@@ -96,7 +96,7 @@ public class TrainCommandTest {
     }
 
     /** As from a shell: there nothing has loaded libtorch before. */
-    @Test(dependsOnMethods = "testTrainsSavesAndAnswers", timeOut = 120_000)
+    @Test(dependsOnMethods = "testTrainsSavesAndAnswers", timeOut = 240_000)
     public void testAnswersInAProcessOfItsOwn() throws IOException, InterruptedException {
         String model = folder.resolve("mixed").toString();
         try (ForkedTp lemma = ForkedTp.start(Map.of(), List.of("predict", model, "ging"))) {
@@ -115,7 +115,7 @@ public class TrainCommandTest {
         }
     }
 
-    @Test(timeOut = 120_000)
+    @Test(timeOut = 240_000)
     public void testStoppedRunSaysThatNothingIsSaved() throws IOException, InterruptedException {
         Path out = folder.resolve("stopped");
         List<String> arguments =
@@ -135,7 +135,7 @@ public class TrainCommandTest {
     }
 
     /** The files of the dictionary that a killed run leaves are deleted by the next one. */
-    @Test(timeOut = 120_000)
+    @Test(timeOut = 240_000)
     public void aKilledRunIsCleanedUpAfter() throws IOException, InterruptedException {
         Path out = folder.resolve("killed");
         String line = "train --steps %d --dim 8 --tp 1 --out " + out;
@@ -150,7 +150,7 @@ public class TrainCommandTest {
     }
 
     /** A terminal that is closed is no request for a checkpoint; those that are there stay. */
-    @Test(timeOut = 120_000)
+    @Test(timeOut = 240_000)
     public void testAHangUpNamesTheNewestCheckpoint() throws Exception {
         Matcher ignored =
                 Pattern.compile("SigIgn:\\s+(\\p{XDigit}+)")

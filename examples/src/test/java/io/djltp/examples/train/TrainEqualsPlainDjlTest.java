@@ -41,17 +41,17 @@ public class TrainEqualsPlainDjlTest {
     private static final int BATCH = 32;
 
     // fp32 sums in another order; Adam divides by the root of tiny squares
-    @Test(timeOut = 300_000)
+    @Test(timeOut = 600_000)
     public void sameLossSequence() throws Exception {
         check(OptimizerName.SGD, 1, 1e-5, "--mesh 2x3 --backend tcp --head full");
     }
 
-    @Test(groups = "sweep", timeOut = 300_000)
+    @Test(groups = "sweep", timeOut = 600_000)
     public void sameLossSequenceWithMomentum() throws Exception {
         check(OptimizerName.MOMENTUM, 0.1f, 1e-5);
     }
 
-    @Test(groups = "sweep", timeOut = 300_000)
+    @Test(groups = "sweep", timeOut = 600_000)
     public void sameLossSequenceWithAdam() throws Exception {
         check(OptimizerName.ADAM, 0.01f, 1e-4, "--mesh 2x2 --head full");
     }
