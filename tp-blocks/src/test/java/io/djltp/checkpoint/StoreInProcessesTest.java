@@ -43,13 +43,14 @@ public class StoreInProcessesTest {
         Files.delete(output);
     }
 
-    /** SIGKILL at a random moment, after the first checkpoint of the process. */
+    /** SIGKILL at random moments, more than a quarter of them during a write. */
     @Test
     public void testTheNewestIsWholeWheneverTheWriterIsKilled() throws Exception {
         Random random = new Random(1);
         long before = 0;
         int halfWritten = 0;
-        for (int kill = 0; kill < KILLS; kill++) {
+        for (int kill = 0; kill < KILLS || halfWritten <= KILLS / 4; kill++) {
+            Assert.assertTrue(kill < 5 * KILLS, halfWritten + " kills during a write");
             Process process = StoreProcess.start(output, root, "forever", "" + KEEP);
             awaitStep(process, before + 1);
             Thread.sleep(random.nextInt(100));
@@ -63,7 +64,6 @@ public class StoreInProcessesTest {
                 before = newest.getStep();
             }
         }
-        Assert.assertTrue(halfWritten > KILLS / 4, halfWritten + " kills during a write");
         try (CheckpointFolder next = CheckpointFolder.open(root)) { // which tidies up
             Assert.assertEquals(leftOver(), 0);
             next.prune(KEEP); // a writer may have been killed before it did
