@@ -10,6 +10,7 @@ import org.bytedeco.javacpp.PointerScope;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.List;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
@@ -113,6 +114,7 @@ public final class RankThreads {
             throws InterruptedException {
         Throwable[] outcomes = new Throwable[group.size()];
         Thread[] threads = new Thread[group.size()];
+        CountDownLatch ready = new CountDownLatch(threads.length);
         for (int i = 0; i < threads.length; i++) {
             int rank = i;
             threads[i] =
@@ -121,9 +123,13 @@ public final class RankThreads {
                                 try (PointerScope scope = new PointerScope();
                                         NDManager manager = NDManager.newBaseManager()) {
                                     Autograd.setThreads(1); // the ranks share few cores
+                                    ready.countDown();
+                                    ready.await(); // a rank's time-out is not for others to start
                                     body.run(group.get(rank), manager);
                                 } catch (Throwable t) {
                                     outcomes[rank] = t;
+                                } finally {
+                                    ready.countDown(); // nobody waits for one that failed
                                 }
                             },
                             "rank-" + i);
