@@ -161,9 +161,7 @@ public class FailureTest {
     @DataProvider
     static Object[][] deeds() {
         Deed ends = (job, fake) -> fake.close();
-        Deed falls =
-                (job, fake) ->
-                        fake.write(new Message(Message.Type.HEARTBEAT, "all-reduce #7").encode());
+        Deed falls = (job, fake) -> {};
         Deed talks = (job, fake) -> fake.write(new byte[] {127, 0, 0, 0, 3});
         return new Object[][] {
             {5 * 1000, ends, "ended without a word"},
@@ -192,7 +190,6 @@ public class FailureTest {
         withFake(
                 options.optHeartbeatTimeout(Duration.ofSeconds(30)),
                 (job, fake) -> {
-                    fake.write(new Message(Message.Type.HEARTBEAT, "all-reduce #7").encode());
                     JobFailedException e =
                             Jobs.assertFails(
                                     "process 2 \\(ranks 4-5, pid 7 on far\\) has not been heard for \\d+(.\\d)? s;"
@@ -231,12 +228,23 @@ public class FailureTest {
         void run(Job job, FakeMember fake) throws Exception;
     }
 
-    /** Runs a job whose third process is a fake, and looks how the second sees what it does. */
+    /**
+     * Runs a job whose third process is a fake, which says once where it is, and looks how the
+     * second sees what it does.
+     */
     private static void withFake(JobOptions.Builder options, Deed deed) throws Exception {
         Hello hello = new Hello(1, "1.0", 2, 3, 6, "far", 7, Jobs.LOOPBACK, null);
         Meeting meeting = new Meeting(3, options).with(1, options);
         List<Object> joined =
-                meeting.with(() -> FakeMember.connect(meeting.port, hello)).outcomes();
+                meeting.with(
+                                () -> {
+                                    FakeMember fake = FakeMember.connect(meeting.port, hello);
+                                    fake.write(
+                                            new Message(Message.Type.HEARTBEAT, "all-reduce #7")
+                                                    .encode());
+                                    return fake;
+                                })
+                        .outcomes();
         try (FakeMember fake = (FakeMember) joined.get(2);
                 Job master = (Job) joined.get(0);
                 Job member = (Job) joined.get(1)) {
