@@ -45,7 +45,7 @@ public class OnnxRuntimeTest {
 
     private final Path folder = TestFolder.create();
 
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 180_000)
     public void classifiersGiveTheSameLogits() throws Exception {
         for (String row : List.of("__label__b ein Haus", "1 1:1 3:0.5")) {
             Path data = Files.write(folder.resolve("rows"), Collections.nCopies(9, row));
@@ -74,7 +74,7 @@ public class OnnxRuntimeTest {
     }
 
     /** In training, on ranks; the weights in a file of their own. */
-    @Test(timeOut = 60_000)
+    @Test(timeOut = 180_000)
     public void aHeadInTrainingIsWritten() throws Exception {
         Path file = folder.resolve("head.onnx");
         float[][] rows = {{1, -2, 3, 0.5f}, {0, 4, -1, 2}, {3, 3, 1, -2}};
@@ -194,7 +194,7 @@ public class OnnxRuntimeTest {
         };
     }
 
-    @Test(dataProvider = "inputs", timeOut = 60_000)
+    @Test(dataProvider = "inputs", timeOut = 180_000)
     public void anyAxesAndTypes(DataType type, Shape input) throws Exception {
         if (type == DataType.INT64) {
             Block head = ClassificationHead.builder().setUnits(9).build();

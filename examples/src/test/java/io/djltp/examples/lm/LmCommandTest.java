@@ -45,7 +45,7 @@ public class LmCommandTest {
                     + STEPS
                     + " ";
 
-    @Test(timeOut = 120_000)
+    @Test(timeOut = 240_000)
     public void theSameLossesOnAnyRanks() throws IOException {
         TpRun one = run("--tp 1");
         assertEquals(text(one, "collectives"), counts("", "", ""));
@@ -84,7 +84,7 @@ public class LmCommandTest {
     }
 
     /** What it saves is a folder that others read, and writes the same. */
-    @Test(timeOut = 120_000)
+    @Test(timeOut = 240_000)
     public void savesAFolderOfHuggingFace() throws Exception {
         Path folder = TestFolder.create();
         Path saved = folder.resolve("saved");
@@ -117,7 +117,7 @@ public class LmCommandTest {
     }
 
     /** llama.cpp reads what it saves, and generates the same. */
-    @Test(timeOut = 240_000)
+    @Test(timeOut = 480_000)
     public void llamaCppGeneratesTheSame() throws Exception {
         Path folder = TestFolder.create();
         String prompt = "She said";
@@ -155,7 +155,7 @@ public class LmCommandTest {
      * A loss is off by the rounding of factors, sqrt(k) 2^-8 of a product's terms, through four
      * layers forward and six updates: below 2^-6 of it here.
      */
-    @Test(timeOut = 120_000)
+    @Test(timeOut = 240_000)
     public void bfloat16StaysNearFloat32() throws IOException {
         if (Precision.BFLOAT16.whyNot(Device.cpu()).isPresent()) {
             throw new SkipException("This machine has no bfloat16");

@@ -28,7 +28,7 @@ public class CheckpointCommandTest {
 
     private static final String LM =
             "lm --layers 1 --width 8 --heads 2 --context 5 --batch 4 --characters 3 --tp 2"
-                    + " --steps 300";
+                    + " --steps 200";
     private static final String TRAIN =
             "train --tp 2 --dim 4 --batch 64 --steps 40 --checkpoint-steps 7";
 
@@ -44,7 +44,7 @@ public class CheckpointCommandTest {
     }
 
     /** Two processes, of which one gets the signal; then one process of two ranks. */
-    @Test(timeOut = 300_000)
+    @Test(timeOut = 600_000)
     public void languageModelOfTwoProcesses() throws Exception {
         TpRun whole = run(LM + " --json @whole.json");
         whole.assertPrints(0);
@@ -74,14 +74,14 @@ public class CheckpointCommandTest {
         TpRun resumed = run(arguments + " --resume --json @resumed.json");
         resumed.assertPrints(0, "Going on after step ");
         assertSame("loss", "held_out_loss", "sample", "steps", "collectives");
-        Files.delete(folder.resolve("lm/checkpoints/step-00000300/index.json"));
+        Files.delete(folder.resolve("lm/checkpoints/step-00000200/index.json"));
         TpRun damaged = run(arguments + " --resume");
-        damaged.assertPrints(2, "--resume-from 280 of tp");
-        TpRun over = run(arguments + " --resume-from 280 --json @over.json");
-        Assert.assertTrue(over.output().contains("Going on after step 280"), over.output());
+        damaged.assertPrints(2, "--resume-from 180 of tp");
+        TpRun over = run(arguments + " --resume-from 180 --json @over.json");
+        Assert.assertTrue(over.output().contains("Going on after step 180"), over.output());
         assertOver();
         over = run(arguments + " --resume --json @over.json");
-        Assert.assertTrue(over.output().contains("Going on after step 300"), over.output());
+        Assert.assertTrue(over.output().contains("Going on after step 200"), over.output());
         assertOver();
     }
 
@@ -103,7 +103,7 @@ public class CheckpointCommandTest {
         }
     }
 
-    @Test(timeOut = 300_000, dependsOnMethods = "languageModelOfTwoProcesses")
+    @Test(timeOut = 600_000, dependsOnMethods = "languageModelOfTwoProcesses")
     public void lemmatiser() throws Exception {
         TpRun whole = run(TRAIN + " --out @whole --json @whole.json");
         whole.assertPrints(0);
@@ -146,7 +146,7 @@ public class CheckpointCommandTest {
     }
 
     /** One line, before the first step. */
-    @Test(timeOut = 300_000)
+    @Test(timeOut = 600_000)
     public void aFolderThatCannotBeWrittenTo() throws IOException {
         Files.createFile(folder.resolve("file"));
         TpRun refused = run(LM + " --out @file --checkpoint-steps 5");
