@@ -4,6 +4,7 @@ import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
 import org.testng.annotations.BeforeMethod;
+import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
@@ -105,6 +106,28 @@ public class TpScriptTest {
         Assert.assertEquals(Files.readAllLines(project.resolve("builds")), List.of("a build"));
     }
 
+    @DataProvider
+    static Object[][] platforms() {
+        return new Object[][] {
+            {"Linux x86_64", "true", false}, // has Amazon's AES
+            {"Linux aarch64", "true", true},
+            {"Linux aarch64", "false", false},
+        };
+    }
+
+    @Test(dataProvider = "platforms", timeOut = 60_000)
+    public void testOptimizesOnlyJavasAes(String platform, String encrypt, boolean optimized)
+            throws IOException, InterruptedException {
+        Path uname = folder.resolve("bin/uname");
+        Files.writeString(uname, "#!/bin/sh\necho " + platform + "\n");
+        Assert.assertTrue(uname.toFile().setExecutable(true));
+        ProcessBuilder builder = new ProcessBuilder(project.resolve("tp").toString(), "doctor");
+        builder.environment().put("TP_ENCRYPT_DATA", encrypt);
+        builder.environment().put("PATH", uname.getParent() + ":" + System.getenv("PATH"));
+        String output = start(builder);
+        Assert.assertEquals(output.contains("-XX:TieredStopAtLevel=4"), optimized, output);
+    }
+
     private Path jar() {
         return project.resolve("tp-blocks/target/a.jar");
     }
@@ -117,12 +140,7 @@ public class TpScriptTest {
     private void assertStarts(Path script, Path options, String classPath)
             throws IOException, InterruptedException {
         ProcessBuilder builder = new ProcessBuilder(script.toString(), "train", "--out", "a b");
-        builder.environment().put("JAVA_HOME", folder.toString());
-        builder.environment().remove("TP_JAVA_OPTS");
-        Process process =
-                builder.redirectErrorStream(true).directory(Path.of("/").toFile()).start();
-        String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
-        Assert.assertEquals(process.waitFor(), 0, output);
+        String output = start(builder);
         List<String> words = output.lines().toList();
         Assert.assertEquals(words.get(words.indexOf("-cp") + 1), classPath, output);
         Path file = Path.of(words.get(0).substring(1));
@@ -131,5 +149,15 @@ public class TpScriptTest {
         Assert.assertEquals(
                 words.subList(words.size() - 4, words.size()),
                 List.of("io.djltp.examples.Tp", "train", "--out", "a b"));
+    }
+
+    private String start(ProcessBuilder builder) throws IOException, InterruptedException {
+        builder.environment().put("JAVA_HOME", folder.toString());
+        builder.environment().remove("TP_JAVA_OPTS");
+        Process process =
+                builder.redirectErrorStream(true).directory(Path.of("/").toFile()).start();
+        String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        Assert.assertEquals(process.waitFor(), 0, output);
+        return output;
     }
 }
