@@ -29,10 +29,14 @@ public final class RankChannel implements Closeable {
     /** 2^34 blocks of AES, as many as TLS 1.3 allows (RFC 8446, section 5.5). */
     private static final long RECORDS_OF_KEY = 1 << 22;
 
-    private static final int MOST = 0xfff0; // bytes of a record before they are encrypted
+    /**
+     * Bytes of a record before they are encrypted. The record is to fit a segment of loopback, of
+     * 65463 bytes: a second one, of the rest, would cost as much as the encryption.
+     */
+    private static final int MOST = 0xff00;
+
     private static final int TAG = 16;
     private static final int RECORD = Integer.BYTES + MOST + TAG;
-    private static final int RECORDS = 4; // that are sent at a time
     private static final String AES = "AES/GCM/NoPadding";
     private static final String AMAZON =
             "com.amazon.corretto.crypto.provider.AmazonCorrettoCryptoProvider";
@@ -137,16 +141,17 @@ public final class RankChannel implements Closeable {
 
     /**
      * The buffers of an encrypted connection. Records are encrypted in arrays, which takes down to
-     * a quarter of the time of native memory. They are sent from native memory, because each
-     * attempt to write an array copies all that is left of it.
+     * a quarter of the time of native memory. They are sent and received in native memory, because
+     * each attempt to write an array copies all that is left of it. Each buffer holds one record:
+     * several would not stay in the cache.
      */
     private final class Sealed {
 
         private final Direction outgoing;
         private final Direction incoming;
-        private final ByteBuffer gathered = ByteBuffer.allocate(MOST + TAG);
-        private final ByteBuffer sent = ByteBuffer.allocateDirect(RECORDS * RECORD).limit(0);
-        private final ByteBuffer received = ByteBuffer.allocate(RECORDS * RECORD).limit(0);
+        private final ByteBuffer gathered = ByteBuffer.allocate(MOST + TAG); // in both directions
+        private final ByteBuffer sent = ByteBuffer.allocateDirect(RECORD).limit(0);
+        private final ByteBuffer received = ByteBuffer.allocateDirect(RECORD).limit(0);
         private final ByteBuffer opened = ByteBuffer.allocate(MOST).limit(0);
 
         Sealed(Direction outgoing, Direction incoming) {
@@ -156,21 +161,17 @@ public final class RankChannel implements Closeable {
 
         long write(ByteBuffer[] sources) throws IOException {
             long taken = 0;
-            if (!sent.hasRemaining()) {
-                sent.clear();
-                while (sent.remaining() >= RECORD && first(sources) != null) {
-                    gathered.clear().limit(MOST);
-                    for (ByteBuffer source : sources) {
-                        taken += move(source, gathered);
-                    }
-                    int length = gathered.flip().limit();
-                    // and its complement, so that a change is found at once, not awaited
-                    sent.putInt(length << Short.SIZE | ~length & 0xffff);
-                    ByteBuffer record = gathered.duplicate().clear();
-                    outgoing.crypt(gathered, record);
-                    sent.put(record.flip());
+            if (!sent.hasRemaining() && first(sources) != null) {
+                gathered.clear().limit(MOST);
+                for (ByteBuffer source : sources) {
+                    taken += move(source, gathered);
                 }
-                sent.flip();
+                int length = gathered.flip().limit();
+                ByteBuffer record = gathered.duplicate().clear();
+                outgoing.crypt(gathered, record);
+                // and its complement, so that a change is found at once, not awaited
+                sent.clear().putInt(length << Short.SIZE | ~length & 0xffff);
+                sent.put(record.flip()).flip();
             }
             socket.write(sent);
             return taken;
@@ -196,7 +197,8 @@ public final class RankChannel implements Closeable {
                     break;
                 }
                 received.getInt();
-                incoming.crypt(part(received, length + TAG), opened.clear());
+                gathered.clear().put(part(received, length + TAG)).flip();
+                incoming.crypt(gathered, opened.clear());
                 opened.flip();
             }
             return given;
