@@ -13,6 +13,7 @@ import io.djltp.examples.BadInputException;
 import io.djltp.examples.train.RunReport;
 import io.djltp.examples.train.TrainingJob;
 import io.djltp.llm.LanguageModel;
+import io.djltp.llm.ModelConfig;
 import io.djltp.llm.tune.TuningData;
 import io.djltp.llm.tune.TuningSteps;
 import io.djltp.loss.VocabParallelCrossEntropyLoss;
@@ -96,6 +97,7 @@ public final class FinetuneCommand implements Callable<Integer> {
                 LanguageModel.builder(options.folder).optShardedLogits(true);
         LoraConfig lora = options.lora();
         try {
+            options.checkHeads(ModelConfig.read(options.folder).getHeads());
             return (lora == null ? builder : builder.optLora(lora)).load();
         } catch (IOException | IllegalArgumentException | MalformedModelException e) {
             throw new BadInputException(e.getMessage(), e);

@@ -124,12 +124,7 @@ final class LmOptions extends JobOptions {
 
     private void checkRanks() {
         int tensor = ranks(DeviceMesh.TENSOR);
-        if (tensor > sizes.heads) {
-            throw new BadInputException(
-                    "%s leaves ranks without a head: %d ranks share --heads %d, use %3$d ranks"
-                            + " or fewer along the axis tensor, or more heads",
-                    super.describeRanks(), tensor, sizes.heads);
-        }
+        checkHeads(sizes.heads);
         checkBatch(batch, "tensor");
         if (sequenceParallel && sizes.context < tensor) {
             throw new BadInputException(

@@ -383,6 +383,21 @@ public abstract class JobOptions {
         return mesh().isCut(axis) ? mesh().getSize(axis) : 1;
     }
 
+    /**
+     * Refuses more ranks than there are attention heads.
+     *
+     * @param heads the heads of the model
+     */
+    public final void checkHeads(int heads) {
+        int tensor = ranks(DeviceMesh.TENSOR);
+        if (tensor > heads) {
+            throw new BadInputException(
+                    "%s leaves ranks without a head: %d ranks share the %d attention heads, use"
+                            + " %3$d ranks or fewer along the axis tensor",
+                    describeRanks(), tensor, heads);
+        }
+    }
+
     /** Returns how many times the head is there, over all ranks. */
     final int replicas() {
         return mesh().isOverlaid() ? 1 : ranks(DeviceMesh.DATA);

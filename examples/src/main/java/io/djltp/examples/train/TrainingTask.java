@@ -24,6 +24,7 @@ import io.djltp.examples.lemma.LemmaCorpus;
 import io.djltp.examples.train.TrainOptions.LabelCount;
 import io.djltp.launch.Launcher;
 import io.djltp.llm.EncoderBody;
+import io.djltp.llm.ModelConfig;
 import io.djltp.rank.DeviceMesh;
 
 import org.jspecify.annotations.Nullable;
@@ -162,6 +163,7 @@ final class TrainingTask implements AutoCloseable {
 
     private EncoderBody openBody(Path folder) {
         try {
+            options.checkHeads(ModelConfig.read(folder).getHeads());
             EncoderBody opened = EncoderBody.of(folder, options.freezeBody);
             options.dim = opened.getWidth();
             options.bodyShare = opened.getRateShare();

@@ -567,8 +567,11 @@ public class ClassCommandsTest {
                         .formatted(data, encoder, frozen);
         Path model = TestFolder.create();
         String stopped = options + " --checkpoint-steps 4 --out " + model + " --steps ";
-        TpRun.line((stopped + 5).replace("--tp 2", "--tp 7"))
-                .assertPrints(2, "a head cannot be divided");
+        TpRun.line(
+                        (stopped + 5)
+                                .replace("--tp 2", "--tp 7")
+                                .replace(data + " --v", encoder.resolve("config.json") + " --v"))
+                .assertPrints(2, "--tp 7 leaves ranks without a head: 7 ranks share the 5");
         TpRun.line(stopped + 5).assertPrints(0, "x 20 on 2 ranks, mode tensor");
         TpRun resumed = TpRun.withJson(stopped + "9 --resume");
         resumed.assertPrints(0, "Going on after step 5");

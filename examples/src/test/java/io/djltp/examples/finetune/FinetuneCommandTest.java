@@ -216,7 +216,10 @@ public class FinetuneCommandTest {
             {"finetune # --data @ --save new --eval @ --eval-share 0.1", "not both"},
             {"finetune # --data @ --save new --epochs 1 --steps 1", "not both"},
             {"finetune # --data @ --save new --mesh 4x1 --batch 3", "--batch 3 is smaller"},
-            {"finetune # --data @ --save new --tp 6", "6"},
+            {
+                "finetune # --data " + bad + " --save new --tp 6",
+                "--tp 6 leaves ranks without a head"
+            },
             {"finetune # --data @ --save new --lora 0", "--lora must be greater than 0"},
             {"finetune # --data @ --save new --alpha 2", "--alpha is for adapters: give their"},
             {"finetune # --data @ --save new --lora-targets q_proj", "--lora-targets is for"},
