@@ -56,6 +56,20 @@ record Dense(NDArray weight, @Nullable NDArray bias, UnaryOperator<NDArray> acti
         }
         try (SafetensorsFolder files = SafetensorsFolder.open(folder)) {
             NDArray weight = read(files, "linear.weight", manager);
+            List<String> sizes = List.of("out_features", "in_features"); // of its axes
+            for (String size : sizes) {
+                long length = weight.getShape().get(sizes.indexOf(size));
+                if (config.has(size) && config.get(size).getAsLong() != length) {
+                    throw new MalformedModelException(
+                            ("%s: %s is %s, and linear.weight beside it has %d: copy both files"
+                                            + " of the model")
+                                    .formatted(
+                                            folder.resolve("config.json"),
+                                            size,
+                                            config.get(size),
+                                            length));
+                }
+            }
             boolean hasBias = files.get("linear.bias") != null;
             return new Dense(
                     weight, hasBias ? read(files, "linear.bias", manager) : null, activation);

@@ -155,6 +155,15 @@ public class PoolingTest {
         }
         write("2_Dense/config.json", config.formatted("torch.nn.modules.Other"));
         Refusals.expect(MalformedModelException.class, this::vector, "modules.Other");
+        for (String size : List.of("'out_features': 3", "'in_features': 20")) {
+            String wrong = size.replaceAll("\\d+", "4");
+            write("2_Dense/config.json", config.formatted(function).replace(size, wrong));
+            Refusals.expect(
+                    MalformedModelException.class,
+                    this::vector,
+                    "2_Dense/config.json: " + wrong.replace("'", "").replace(":", " is"),
+                    "linear.weight beside it has " + size.replaceAll("\\D+", "") + ": copy");
+        }
     }
 
     private float[] vector() throws IOException, MalformedModelException {
