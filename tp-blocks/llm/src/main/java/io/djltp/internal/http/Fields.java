@@ -158,9 +158,13 @@ public final class Fields {
      * @return the string
      */
     public static String string(JsonElement value, String name) {
-        String text = primitive(value, name, "a string").getAsString();
+        return string(value, name, "a string");
+    }
+
+    private static String string(JsonElement value, String name, String kind) {
+        String text = primitive(value, name, kind).getAsString();
         if (!value.getAsJsonPrimitive().isString()) {
-            throw wrong(name, "a string", value);
+            throw wrong(name, kind, value);
         }
         if (!StandardCharsets.UTF_8.newEncoder().canEncode(text)) {
             throw ApiException.of(name, "The field '%s' has half of a surrogate pair", name);
@@ -272,7 +276,8 @@ public final class Fields {
     public List<String> strings(String name, int least, int most) {
         List<String> strings = new ArrayList<>();
         if (has(name)) {
-            list(name, least, most).forEach(each -> strings.add(string(each, name)));
+            String kind = "text, a string or a list of strings";
+            list(name, least, most).forEach(each -> strings.add(string(each, name, kind)));
         }
         return strings;
     }

@@ -324,6 +324,14 @@ public class ClientsTest {
                     BadRequestException.class,
                     () -> client.chat().completions().create(chat().build()),
                     "/v1/embeddings");
+            var ids =
+                    EmbeddingCreateParams.builder()
+                            .model("small")
+                            .inputOfArrayOfTokens(List.of(7L));
+            Refusals.expect(
+                    BadRequestException.class,
+                    () -> client.embeddings().create(ids.build()),
+                    "'input' must be text, a string or a list of strings, not 7");
             client.close();
             OpenAiEmbeddingModel model =
                     OpenAiEmbeddingModel.builder()

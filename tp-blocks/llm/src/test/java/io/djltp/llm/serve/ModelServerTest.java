@@ -210,7 +210,12 @@ public class ModelServerTest {
             {COMPLETIONS, "{'prompt': ['a', 'b'], 'n': 60}", 400, "for 120 texts"},
             {COMPLETIONS, "{'prompt': 'a', 'seed': 1.5}", 400, "'seed' must be an integer"},
             {COMPLETIONS, "{'prompt': 'a', 'stop': ['']}", 400, "must have a character"},
-            {COMPLETIONS, "{'prompt': 'a', 'stop': [1]}", 400, "'stop' must be a string"},
+            {
+                COMPLETIONS,
+                "{'prompt': 'a', 'stop': [1]}",
+                400,
+                "'stop' must be text, a string or a list of strings, not 1"
+            },
             {COMPLETIONS, "{'prompt': 'a', 'stop_token_ids': [263]}", 400, "from 0 to 262"},
             {COMPLETIONS, "{'prompt': 'a', 'stream': 1}", 400, "true or false"},
             {COMPLETIONS, "{'prompt': 'a', 'logprobs': 21}", 400, "'logprobs' must be an integer"},
