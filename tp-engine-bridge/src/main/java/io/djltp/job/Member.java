@@ -6,6 +6,8 @@ import io.netty.channel.socket.nio.NioSocketChannel;
 
 import org.bouncycastle.tls.TlsClientProtocol;
 import org.jspecify.annotations.Nullable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 import java.io.EOFException;
 import java.io.IOException;
@@ -31,6 +33,8 @@ import javax.net.ssl.SSLHandshakeException;
  * alone.
  */
 final class Member extends ControlPlane {
+
+    private static final Logger logger = LoggerFactory.getLogger(Member.class);
 
     private static final Duration VERDICT = Duration.ofSeconds(2);
     private static final Duration MARGIN = Duration.ofSeconds(5);
@@ -124,6 +128,7 @@ final class Member extends ControlPlane {
     private Link dial(MasterAddress address, JobTls tls) throws InterruptedException {
         Duration timeout = options.timeout;
         IOException reason = null;
+        boolean warned = false;
         for (long pause = MIN_PAUSE_MILLIS; ; pause = Math.min(MAX_PAUSE_MILLIS, 2 * pause)) {
             IOException closest = new SocketTimeoutException("no port");
             for (int port : environment.masterPorts()) {
@@ -138,6 +143,17 @@ final class Member extends ControlPlane {
                 }
             }
             reason = reason == null || weight(closest) > 0 ? closest : reason;
+            if (reason instanceof SSLHandshakeException && !warned) {
+                warned = true;
+                logger.warn(
+                        "Process {} was refused by process 0 at {} ({}), and tries again for {},"
+                                + " because another job may have the port: {}",
+                        environment.process(),
+                        address.place(),
+                        ErrorTexts.reason(reason),
+                        ErrorTexts.time(timeout),
+                        address.whyRefused());
+            }
             boolean hopeless = address.isSlurm() && reason instanceof UnknownHostException;
             Duration patience =
                     hopeless && SLURM_NAME.compareTo(timeout) < 0 ? SLURM_NAME : timeout;

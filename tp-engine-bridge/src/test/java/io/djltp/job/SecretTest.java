@@ -18,8 +18,10 @@ import java.nio.file.Path;
 import java.nio.file.attribute.PosixFileAttributeView;
 import java.nio.file.attribute.PosixFilePermissions;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.regex.Pattern;
 
 /** Whoever does not know the secret of a job is no part of it, and is told so. */
 public class SecretTest {
@@ -34,7 +36,15 @@ public class SecretTest {
         for (byte[] wrong : new byte[][] {secret("two"), null}) {
             meeting.with(1, Jobs.options(2).optTimeout(SHORT.dividedBy(2)).optSecret(wrong));
         }
-        List<JobFailedException> failures = meeting.failures();
+        List<JobFailedException> failures = new ArrayList<>();
+        String log = Refusals.logged(() -> failures.addAll(meeting.failures()));
+        for (String why : List.of("is TP_SECRET the same", "without TP_SECRET all processes")) {
+            String warning =
+                    "Process 1 was refused by process 0 at 127.0.0.1:%d (it does not know the"
+                            + " secret), and tries again for 500 ms, because another job may have the port: %s";
+            String line = warning.formatted(meeting.port, why);
+            Assert.assertEquals(log.split(Pattern.quote(line), -1).length, 2, log); // once
+        }
         Jobs.assertMatches(
                 failures.get(0),
                 "process 1 of 2 did not come .* \\(\\d+ attempts had another secret\\)");
