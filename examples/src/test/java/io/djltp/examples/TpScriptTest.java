@@ -35,7 +35,9 @@ public class TpScriptTest {
         }
         Files.writeString(project.resolve("examples/tp.options"), "");
         Path target = Files.createDirectories(project.resolve("examples/target"));
-        Files.writeString(target.resolve("dependencies.txt"), jar().toString());
+        Files.createDirectories(jar().getParent());
+        Files.writeString(jar(), "");
+        Files.writeString(target.resolve("dependencies.txt"), jar() + ":" + jar());
         Path java = Files.createDirectories(folder.resolve("bin")).resolve("java");
         Files.writeString(java, "#!/bin/sh\nprintf '%s\\n' \"$@\"\n");
         for (Path program : List.of(java, project.resolve("tp"))) {
@@ -73,8 +75,18 @@ public class TpScriptTest {
     /** Absolute paths, such as Maven writes, are of no use where a checkout has been moved to. */
     @Test(timeOut = 60_000)
     public void testBuildsAgainWhereItWasMoved() throws IOException, InterruptedException {
-        Path moved = Files.move(project, folder.resolve("moved"));
-        ProcessBuilder builder = new ProcessBuilder(moved.resolve("tp").toString(), "doctor");
+        assertBuilds(Files.move(project, folder.resolve("moved")));
+    }
+
+    /** As those of the local repository are, once a user has emptied it. */
+    @Test(timeOut = 60_000)
+    public void testBuildsAgainWithoutItsJars() throws IOException, InterruptedException {
+        Files.delete(jar());
+        assertBuilds(project);
+    }
+
+    private void assertBuilds(Path clone) throws IOException, InterruptedException {
+        ProcessBuilder builder = new ProcessBuilder(clone.resolve("tp").toString(), "doctor");
         builder.environment().put("JAVA_HOME", folder.toString());
         Process process = builder.redirectErrorStream(true).start();
         String output = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
@@ -134,7 +146,8 @@ public class TpScriptTest {
 
     private void assertStarts(Path script) throws IOException, InterruptedException {
         String classes = project.resolve("examples/target/classes").toString();
-        assertStarts(script, project.resolve("examples"), classes + ":" + jar());
+        String jars = jar() + ":" + jar();
+        assertStarts(script, project.resolve("examples"), classes + ":" + jars);
     }
 
     private void assertStarts(Path script, Path options, String classPath)
