@@ -181,6 +181,7 @@ public final class Tp implements Runnable {
             command.getErr().println("tp: " + e.getMessage());
             return CommandLine.ExitCode.USAGE;
         }
+        Throwable thrown = e instanceof RankFailedException ? e.getCause() : e; // where it failed
         if (e instanceof WorkerFailedException) {
             // the process has printed its trace itself
             command.getErr().println("tp: " + e.getMessage());
@@ -189,10 +190,10 @@ public final class Tp implements Runnable {
             command.getErr().println("tp: the job has ended: " + e.getMessage());
         } else if (BadInputException.isOfFullDisk(e)) {
             command.getErr().println("tp: a disk is full: " + e.getMessage() + ". Make room");
-        } else if (e instanceof IOException) {
+        } else if (thrown instanceof IOException) {
             // the message of others, such as NoSuchFileException, may be no more than a name
-            boolean told = e.getClass() == IOException.class;
-            command.getErr().println("tp: " + (told ? e.getMessage() : e.toString()));
+            boolean told = thrown.getClass() == IOException.class;
+            command.getErr().println("tp: " + (told ? thrown.getMessage() : thrown));
         } else {
             e.printStackTrace(command.getErr());
         }

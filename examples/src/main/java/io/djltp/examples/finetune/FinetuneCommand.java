@@ -220,9 +220,15 @@ public final class FinetuneCommand implements Callable<Integer> {
                 float loss = TuningSteps.step(trainer, some);
                 report.loss.add(loss);
                 if (!Float.isFinite(loss)) { // nothing is saved
-                    throw new BadInputException(
-                            "The loss of step %d is %s: use a smaller --lr",
-                            report.loss.size(), loss);
+                    int step = report.loss.size();
+                    String why =
+                            step > 1
+                                    ? "use a smaller --lr"
+                                    : "the weights in "
+                                            + options.folder
+                                            + " are not finite, or too"
+                                            + " large. Copy or train the model again";
+                    throw new BadInputException("The loss of step %d is %s: %s", step, loss, why);
                 }
                 page.addStep(trainer, loss, (long) options.batch * some.size());
                 print(steps, tokens);

@@ -20,6 +20,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.regex.Pattern;
@@ -194,6 +195,14 @@ public class FinetuneCommandTest {
         Path bad = Files.writeString(folder.resolve("bad.jsonl"), "{\"text\": \"a\"}\n{\"a\": 1}");
         Path other = Files.createDirectories(folder.resolve("other"));
         Files.writeString(other.resolve("config.json"), "{}");
+        Path broken = Files.createDirectory(folder.resolve("broken"));
+        for (String name : List.of("config.json", "tokenizer.json", "model.safetensors")) {
+            byte[] bytes = Files.readAllBytes(model.resolve(name));
+            if (name.startsWith("model")) {
+                Arrays.fill(bytes, bytes.length / 2, bytes.length, (byte) 0xFF); // NaN
+            }
+            Files.write(broken.resolve(name), bytes);
+        }
         return new Object[][] {
             {"finetune # --data @ --save " + other, "has a model, its config.json: choose"},
             {"finetune none --data @ --save new", "There is no folder none"},
@@ -224,6 +233,7 @@ public class FinetuneCommandTest {
             {"finetune # --data @ --save new --alpha 2", "--alpha is for adapters: give their"},
             {"finetune # --data @ --save new --lora-targets q_proj", "--lora-targets is for"},
             {"finetune # --data @ --save new --lora 2 --lora-targets x", "of the name [x]"},
+            {"finetune " + broken + " --data @ --save new", "is NaN: the weights in " + broken},
             {"finetune / --data @ --save new", "There is no /config.json"},
         };
     }

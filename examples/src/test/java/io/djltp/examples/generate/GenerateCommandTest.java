@@ -22,6 +22,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -222,6 +223,17 @@ public class GenerateCommandTest {
         }
         TpRun.line("generate " + copy + " --ids 1 --temperature -1" + length)
                 .assertPrints(2, "The temperature must be 0 or more");
+    }
+
+    @Test(timeOut = 60_000)
+    public void weightsThatAreNoNumbersAreSaid() throws IOException {
+        Path file = copy("broken").resolve("model.safetensors");
+        byte[] bytes = Files.readAllBytes(file);
+        Arrays.fill(bytes, bytes.length / 2, bytes.length, (byte) 0xFF); // NaN
+        Files.write(file, bytes);
+        TpRun run = TpRun.line("generate " + file.getParent() + " -p a --tp 2");
+        run.assertPrints(1, "tp: The largest logit is NaN: the weights of the model have numbers");
+        Assert.assertFalse(run.output().contains("\tat "), run.output());
     }
 
     @DataProvider

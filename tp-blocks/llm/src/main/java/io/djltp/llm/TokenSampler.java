@@ -1,9 +1,9 @@
 package io.djltp.llm;
 
-import io.djltp.internal.Errors;
 import io.djltp.internal.decode.RankRows;
 import io.djltp.llm.GeneratedToken.LogProbability;
 
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.BitSet;
@@ -56,7 +56,8 @@ final class TokenSampler {
      * @param sampling how it is chosen
      * @return the token, the same on all ranks
      */
-    DecoderStep.Choice choose(float[] logits, int offset, DecoderStep.Sampling sampling) {
+    DecoderStep.Choice choose(float[] logits, int offset, DecoderStep.Sampling sampling)
+            throws IOException {
         if (sampling.logits()) {
             float[] own = Arrays.copyOfRange(logits, offset, offset + ids);
             return new DecoderStep.Choice(chooseId(logits, offset, sampling), List.of(), own);
@@ -86,7 +87,8 @@ final class TokenSampler {
         return new DecoderStep.Choice(id, List.copyOf(probabilities), null);
     }
 
-    private int chooseId(float[] logits, int offset, DecoderStep.Sampling sampling) {
+    private int chooseId(float[] logits, int offset, DecoderStep.Sampling sampling)
+            throws IOException {
         GenerationOptions options = sampling.options();
         if (options.getRepetitionPenalty() != 1) {
             penalize(logits, offset, sampling.context(), options.getRepetitionPenalty());
@@ -157,7 +159,7 @@ final class TokenSampler {
     }
 
     /** Finds so many of the best tokens, or all if there are not so many. */
-    private void gatherBest(float[] logits, int offset, int count) {
+    private void gatherBest(float[] logits, int offset, int count) throws IOException {
         int each = Math.min(count, mostIds);
         int own = best(logits, offset, Math.min(each, ids));
         for (int i = own; i < each; i++) { // a rank may have fewer ids
@@ -194,7 +196,7 @@ final class TokenSampler {
     }
 
     /** Puts the best tokens of this rank in order into what is sent, and returns how many. */
-    private int best(float[] logits, int offset, int count) {
+    private int best(float[] logits, int offset, int count) throws IOException {
         if (count == 1) {
             int best = 0;
             for (int i = 1; i < ids; i++) {
@@ -226,12 +228,13 @@ final class TokenSampler {
         return count;
     }
 
-    private static void check(float best) {
-        Errors.checkState(
-                Math.abs(best) <= Float.MAX_VALUE,
-                "The largest logit is %s: the weights of the model have numbers that are not"
-                        + " finite, or too large ones",
-                best);
+    private static void check(float best) throws IOException {
+        if (!(Math.abs(best) <= Float.MAX_VALUE)) {
+            throw new IOException(
+                    ("The largest logit is %s: the weights of the model have numbers that are not"
+                                    + " finite, or too large ones. Copy or train the model again")
+                            .formatted(best));
+        }
     }
 
     /** Returns a number in whose order values go up, and of equal ones the ids go down. */
@@ -286,7 +289,7 @@ final class TokenSampler {
     /**
      * Returns the sum over all ranks relative to the best token, whose logit is the first value.
      */
-    private double sum(float[] logits, int offset, float temperature) {
+    private double sum(float[] logits, int offset, float temperature) throws IOException {
         gatherBest(logits, offset, 1);
         double own = 0;
         for (int i = offset; i < offset + ids; i++) {
@@ -305,7 +308,8 @@ final class TokenSampler {
         return all;
     }
 
-    private int drawOfAll(float[] logits, int offset, GenerationOptions options, long key) {
+    private int drawOfAll(float[] logits, int offset, GenerationOptions options, long key)
+            throws IOException {
         gatherBest(logits, offset, 1);
         double temperature = options.getTemperature();
         double best = values[0] / temperature;
