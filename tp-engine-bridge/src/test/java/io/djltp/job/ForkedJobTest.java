@@ -1,6 +1,7 @@
 package io.djltp.job;
 
 import io.djltp.collective.ForkedJvm;
+import io.djltp.testing.FreePort;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -17,7 +18,7 @@ public class ForkedJobTest {
 
     @Test(timeOut = 60_000)
     public void aKilledProcessIsFoundAtOnce() throws Exception {
-        int port = Jobs.freePort();
+        int port = FreePort.find();
         CompletableFuture<String> killed = fork(1, 3, port);
         CompletableFuture<String> other = fork(2, 3, port);
         try (Job job = join(0, 3, port)) {
@@ -34,7 +35,7 @@ public class ForkedJobTest {
 
     @Test(timeOut = 60_000)
     public void aKilledMasterIsFoundByAll() throws Exception {
-        int port = Jobs.freePort();
+        int port = FreePort.find();
         CompletableFuture<String> master = fork(0, 3, port);
         CompletableFuture<String> other = fork(2, 3, port);
         try (Job job = join(1, 3, port)) {
@@ -52,7 +53,7 @@ public class ForkedJobTest {
     /** The process that stood still finds that it was given up, even if all others have gone. */
     @Test(timeOut = 60_000)
     public void aFrozenProcessIsGivenUpAndFindsOut() throws Exception {
-        int port = Jobs.freePort();
+        int port = FreePort.find();
         CompletableFuture<String> frozen = fork(1, 2, port);
         long pid;
         String message;
@@ -74,7 +75,7 @@ public class ForkedJobTest {
 
     @Test(timeOut = 60_000)
     public void aFrozenMasterIsGivenUpAndFindsOut() throws Exception {
-        int port = Jobs.freePort();
+        int port = FreePort.find();
         CompletableFuture<String> frozen = fork(0, 2, port);
         try (Job job = join(1, 2, port)) {
             long pid = job.getMember(0).pid();

@@ -1,5 +1,6 @@
 package io.djltp.job;
 
+import io.djltp.testing.FreePort;
 import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
@@ -174,7 +175,7 @@ public class JobTest {
 
     @Test(timeOut = 30_000)
     public void theSamePortServesJobAfterJob() throws Exception {
-        int port = Jobs.freePort();
+        int port = FreePort.find();
         JobOptions options = Jobs.options(2).build();
         for (int i = 0; i < 5; i++) {
             List<Callable<Job>> tasks =

@@ -116,13 +116,6 @@ public final class Jobs {
         return MasterPort.bindEphemeral(LOOPBACK);
     }
 
-    /** Returns a port that is free now. */
-    public static int freePort() throws Exception {
-        try (ServerSocketChannel channel = bind()) {
-            return MasterPort.getPort(channel);
-        }
-    }
-
     /** Joins all processes, lets each do its part, and closes them. */
     public static <T> List<T> run(int processes, int ranks, Part<T> part) throws Exception {
         return run(processes, options(ranks), part);

@@ -2,6 +2,7 @@ package io.djltp.job;
 
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
+import io.djltp.testing.FreePort;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -24,7 +25,7 @@ public class MasterAddressTest {
 
     @Test(timeOut = 30_000)
     public void anUnreachableMasterIsNamed() throws Exception {
-        int port = Jobs.freePort();
+        int port = FreePort.find();
         JobOptions options = Jobs.options(2).optTimeout(SHORT).build();
         Jobs.assertFails(
                 ("Process 1 cannot reach process 0 at 127.0.0.1:%d within 1 s \\(Connection"
@@ -118,7 +119,7 @@ public class MasterAddressTest {
     /** The name of a service is an address, but none of the machine that process 0 runs on. */
     @Test(timeOut = 30_000)
     public void anAddressOfNoMachineMeansAllAddresses() throws Exception {
-        int port = Jobs.freePort();
+        int port = FreePort.find();
         JobOptions options = Jobs.options(2).optSecret(new byte[16]).build();
         LaunchEnvironment service = new LaunchEnvironment("test", 0, 2, 0, "198.51.100.77", port);
         List<Callable<Job>> tasks =

@@ -1,6 +1,7 @@
 package io.djltp.job;
 
 import io.djltp.job.Jobs.Meeting;
+import io.djltp.testing.FreePort;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -164,7 +165,7 @@ public class RefusalTest {
 
     @Test(timeOut = 30_000)
     public void aLatecomerDoesNoHarm() throws Exception {
-        int port = Jobs.freePort();
+        int port = FreePort.find();
         JobOptions options = Jobs.options(2).build();
         List<Callable<Job>> tasks =
                 List.of(() -> Jobs.join(0, 2, port, options), () -> Jobs.join(1, 2, port, options));

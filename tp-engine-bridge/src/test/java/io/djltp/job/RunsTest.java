@@ -2,6 +2,7 @@ package io.djltp.job;
 
 import io.djltp.environment.LaunchEnvironment;
 import io.djltp.environment.MasterPort;
+import io.djltp.testing.FreePort;
 
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
@@ -104,7 +105,7 @@ public class RunsTest {
     /** The first port is taken: by one that listens and says nothing or by another job of ours. */
     @Test(dataProvider = "agents", timeOut = 60_000)
     public void aTakenPortIsLeftAlone(boolean otherJob) throws Exception {
-        int given = Jobs.freePort();
+        int given = FreePort.find();
         LaunchEnvironment master = torchrun(0, 2, given, "r", 0, true);
         int first = master.masterPort();
         try (ServerSocketChannel taken = MasterPort.bind(LOOPBACK, first)) {
@@ -133,7 +134,7 @@ public class RunsTest {
     /** A process 0 of the attempt before has not ended: the new one does not come to it. */
     @Test(dataProvider = "agents", timeOut = 60_000)
     public void anotherAttemptMeetsElsewhere(boolean agentListens) throws Exception {
-        int given = Jobs.freePort();
+        int given = FreePort.find();
         List<Job> orphans = joinAll(2, given, "none", 0, agentListens);
         assertTogether(joinAll(2, given, "none", 1, agentListens));
         assertTogether(orphans);
@@ -141,7 +142,7 @@ public class RunsTest {
 
     @Test(timeOut = 30_000)
     public void allPortsThatWereTriedAreNamed() throws Exception {
-        int given = Jobs.freePort();
+        int given = FreePort.find();
         LaunchEnvironment alone = torchrun(1, 2, given, "none", 0, true);
         JobOptions options = Jobs.options(2).optTimeout(Duration.ofSeconds(1)).build();
         Jobs.assertFails(

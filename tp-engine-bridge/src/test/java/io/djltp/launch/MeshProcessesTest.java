@@ -2,7 +2,7 @@ package io.djltp.launch;
 
 import io.djltp.collective.ForkedJvm;
 import io.djltp.internal.collective.nccl.NcclDouble;
-import io.djltp.job.Jobs;
+import io.djltp.testing.FreePort;
 
 import org.testng.Assert;
 import org.testng.annotations.Test;
@@ -25,7 +25,7 @@ public class MeshProcessesTest {
     }
 
     private static void run(int processes, int ranks, String... arguments) throws Exception {
-        String port = "" + Jobs.freePort();
+        String port = "" + FreePort.find();
         List<CompletableFuture<ForkedJvm.Result>> running = new ArrayList<>();
         for (int i = 0; i < processes; i++) {
             ForkedJvm jvm =

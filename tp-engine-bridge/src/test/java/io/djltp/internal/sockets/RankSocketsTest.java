@@ -4,6 +4,7 @@ import io.djltp.collective.ForkedJvm;
 import io.djltp.job.Job;
 import io.djltp.job.JobFailedException;
 import io.djltp.job.Jobs;
+import io.djltp.testing.FreePort;
 import io.djltp.testing.Refusals;
 
 import org.testng.Assert;
@@ -95,7 +96,7 @@ public class RankSocketsTest {
     /** Two processes, and between them somebody who changes one bit of what goes over. */
     @Test(timeOut = 90_000)
     public void aBitThatIsChangedOnTheWayEndsTheJobOnAllRanks() throws Exception {
-        String port = "" + Jobs.freePort();
+        String port = "" + FreePort.find();
         List<CompletableFuture<ForkedJvm.Result>> running = new ArrayList<>();
         for (int i = 0; i < 2; i++) {
             ForkedJvm jvm =
