@@ -9,6 +9,7 @@ import java.io.EOFException;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.nio.ByteBuffer;
+import java.nio.channels.CancelledKeyException;
 import java.nio.channels.ClosedSelectorException;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.Selector;
@@ -135,13 +136,15 @@ final class RankDoor implements Closeable, Runnable {
         }
     }
 
-    private void handle(SelectionKey key) {
+    void handle(SelectionKey key) {
         try {
             if (key.isAcceptable()) {
                 accept();
             } else {
                 read(key, (SocketChannel) key.channel());
             }
+        } catch (CancelledKeyException e) {
+            return; // dropped for one that came at the same time, or the port was closed
         } catch (IOException e) {
             if (key.channel() instanceof SocketChannel channel) {
                 drop(channel); // most strangers end so

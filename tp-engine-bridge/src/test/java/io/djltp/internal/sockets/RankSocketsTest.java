@@ -17,6 +17,8 @@ import java.net.ServerSocket;
 import java.net.Socket;
 import java.net.StandardSocketOptions;
 import java.nio.ByteBuffer;
+import java.nio.channels.SelectionKey;
+import java.nio.channels.Selector;
 import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.ArrayList;
@@ -89,6 +91,24 @@ public class RankSocketsTest {
                             job.fail(-1, new IllegalStateException("frozen " + caller.getPort()));
                             given.await();
                         }
+                    }
+                });
+    }
+
+    /** A stranger is dropped for another one, with which something has come from it. */
+    @Test(timeOut = 60_000)
+    public void aDoorStaysOpenForOthersWhenOneIsDropped() throws Exception {
+        Jobs.each(
+                1,
+                2,
+                job -> {
+                    try (RankDoor door = new RankDoor(job);
+                            Selector selector = Selector.open();
+                            SocketChannel stranger = SocketChannel.open()) {
+                        stranger.configureBlocking(false);
+                        SelectionKey key = stranger.register(selector, SelectionKey.OP_READ);
+                        key.cancel();
+                        door.handle(key);
                     }
                 });
     }
