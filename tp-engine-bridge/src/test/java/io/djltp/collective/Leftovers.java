@@ -46,7 +46,7 @@ public final class Leftovers {
      * @param before what was there before
      */
     public static void assertNoneSince(List<String> before) throws InterruptedException {
-        for (int i = 0; i < 100 && !added(before).isEmpty(); i++) {
+        for (int i = 0; i < 500 && !added(before).isEmpty(); i++) {
             Thread.sleep(20);
         }
         Assert.assertEquals(added(before), List.of());

@@ -291,7 +291,7 @@ public final class NcclDouble {
      * @throws InterruptedException if the time of the test is over
      */
     public static List<Long> settled() throws InterruptedException {
-        for (int i = 0; i < 100 && live().get(1) > 0; i++) {
+        for (int i = 0; i < 1000 && live().get(1) > 0; i++) {
             Thread.sleep(10);
         }
         return live();
