@@ -218,7 +218,7 @@ public class SnippetsTest {
                         .redirectOutput(output.toFile())
                         .start();
         try {
-            Assert.assertTrue(process.waitFor(200, TimeUnit.SECONDS), Files.readString(output));
+            Assert.assertTrue(process.waitFor(280, TimeUnit.SECONDS), Files.readString(output));
             Assert.assertEquals(process.exitValue(), 0, Files.readString(output));
         } finally {
             process.destroyForcibly();

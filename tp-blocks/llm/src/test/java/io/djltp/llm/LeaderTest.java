@@ -28,7 +28,7 @@ import java.util.stream.IntStream;
 /** Threads of one process generate, and another process follows. */
 public class LeaderTest {
 
-    private static final Duration TIMEOUT = Duration.ofSeconds(5);
+    private static final Duration TIMEOUT = Duration.ofSeconds(10);
 
     private static final int[][] PROMPTS = {
         {5, 2, 9}, {1}, {7, 7, 30, 31, 40, 8}, {3, 50}, longer(4), longer(6), longer(4)
