@@ -1,6 +1,7 @@
 package io.djltp.examples.embed;
 
 import static org.testng.Assert.assertEquals;
+import static org.testng.Assert.assertFalse;
 import static org.testng.Assert.assertTrue;
 
 import com.google.gson.JsonArray;
@@ -21,6 +22,7 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.List;
 
 /** The command prints and writes embeddings, and says in one line what is wrong with its input. */
@@ -91,6 +93,19 @@ public class EmbedCommandTest {
                                             + " on all processes\\R.*"),
                     result.toString());
         }
+    }
+
+    @Test(timeOut = 60_000)
+    public void weightsThatAreNoNumbersAreSaid() throws IOException {
+        Path broken = folder.resolve("broken");
+        RandomFolder.writeEncoder(broken);
+        Path file = broken.resolve("model.safetensors");
+        byte[] bytes = Files.readAllBytes(file);
+        Arrays.fill(bytes, bytes.length / 2, bytes.length, (byte) 0xFF); // NaN
+        Files.write(file, bytes);
+        TpRun run = TpRun.line("embed a --model " + broken);
+        run.assertPrints(1, "tp: A feature of a token is NaN: the weights of the model have");
+        assertFalse(run.output().contains("\tat "), run.output());
     }
 
     @Test(timeOut = 120_000)

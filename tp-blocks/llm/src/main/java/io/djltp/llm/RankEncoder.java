@@ -148,6 +148,9 @@ final class RankEncoder implements AutoCloseable {
             }
         }
         layers.compute(x, lengths);
+        for (float feature : x) {
+            RankWeights.checkFinite("A feature of a token", feature);
+        }
         return x;
     }
 

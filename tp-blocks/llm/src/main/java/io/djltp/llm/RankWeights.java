@@ -127,6 +127,16 @@ final class RankWeights implements AutoCloseable {
                 least);
     }
 
+    /** Throws if a number that was computed of the weights is none. */
+    static void checkFinite(String what, float value) throws IOException {
+        if (!Float.isFinite(value)) {
+            throw new IOException(
+                    ("%s is %s: the weights of the model have numbers that are not finite, or too"
+                                    + " large ones. Copy or train the model again")
+                            .formatted(what, value));
+        }
+    }
+
     private Layer layer(int index, NDManager manager) throws IOException {
         String at = tensors.layer("layers", index);
         String attention = at + "attention.";

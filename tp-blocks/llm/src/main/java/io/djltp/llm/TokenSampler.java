@@ -204,7 +204,7 @@ final class TokenSampler {
                     best = i;
                 }
             }
-            check(logits[offset + best]);
+            RankWeights.checkFinite("The largest logit", logits[offset + best]);
             sent[0] = logits[offset + best];
             sent[1] = firstId + best;
             return 1;
@@ -224,17 +224,8 @@ final class TokenSampler {
             sent[2 * i] = logits[offset + own];
             sent[2 * i + 1] = firstId + own;
         }
-        check(sent[0]);
+        RankWeights.checkFinite("The largest logit", sent[0]);
         return count;
-    }
-
-    private static void check(float best) throws IOException {
-        if (!(Math.abs(best) <= Float.MAX_VALUE)) {
-            throw new IOException(
-                    ("The largest logit is %s: the weights of the model have numbers that are not"
-                                    + " finite, or too large ones. Copy or train the model again")
-                            .formatted(best));
-        }
     }
 
     /** Returns a number in whose order values go up, and of equal ones the ids go down. */
