@@ -27,7 +27,7 @@ public class GpuCheckTest {
         }
     }
 
-    @Test(timeOut = 180_000)
+    @Test(timeOut = 360_000)
     public void eachPartIsReportedAndAFailureStopsNone() throws Exception {
         ForkedTp.skipWithout("bash", "apt-get install bash");
         Path file = TestFolder.create().resolve("check.txt");

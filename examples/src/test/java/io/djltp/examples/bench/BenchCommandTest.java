@@ -145,12 +145,12 @@ public class BenchCommandTest {
         };
     }
 
-    @Test(groups = "sweep", dataProvider = "otherBenches", timeOut = 180_000)
+    @Test(groups = "sweep", dataProvider = "otherBenches", timeOut = 360_000)
     public void everySideOfOthersHasALine(String line, List<String> expected) throws IOException {
         everySideHasALine(line, expected);
     }
 
-    @Test(dataProvider = "benches", timeOut = 180_000)
+    @Test(dataProvider = "benches", timeOut = 360_000)
     public void everySideHasALine(String line, List<String> expected) throws IOException {
         if (line.isEmpty()) {
             throw new SkipException(
@@ -193,7 +193,7 @@ public class BenchCommandTest {
     }
 
     /** PyTorch has another Adagrad: what is measured of both has to be one step. */
-    @Test(timeOut = 180_000)
+    @Test(timeOut = 360_000)
     public void testNoPyTorchOfRowwiseAdagrad() throws IOException {
         if (!PYTORCH) {
             throw new SkipException("There is no PyTorch for Python");
@@ -213,13 +213,13 @@ public class BenchCommandTest {
         Assert.assertTrue(rows.get(0).contains("adamw"), rows.toString());
     }
 
-    @Test(timeOut = 120_000)
+    @Test(timeOut = 240_000)
     public void testOfAllPeersOnlyThoseThatAreThere() throws IOException {
         once("head --shapes 4x8x500 --peers all --python /bin/false")
                 .assertPrints(0, "PyTorch is left out: /bin/false does not have PyTorch");
     }
 
-    @Test(timeOut = 120_000)
+    @Test(timeOut = 240_000)
     public void testAProcessThatDiesEndsTheCommand() throws InterruptedException {
         Set<ProcessHandle> before = ProcessHandle.current().children().collect(Collectors.toSet());
         Thread killer =
