@@ -107,7 +107,8 @@ final class Heartbeats implements Runnable {
                 byte[] heartbeat = new Message(Message.Type.HEARTBEAT, status).encode();
                 all.forEach(link -> link.sendHeartbeat(heartbeat));
             }
-            all.stream().filter(link -> link.isSilent(timeout.toNanos())).forEach(silent);
+            // by the time of the beat: this process may have stood still since
+            all.stream().filter(link -> link.isSilent(now, timeout.toNanos())).forEach(silent);
         }
         last = now;
     }

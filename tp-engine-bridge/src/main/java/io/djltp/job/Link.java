@@ -75,9 +75,9 @@ final class Link extends ByteToMessageDecoder {
         channel.pipeline().addLast(tls, new ChunkedWriteHandler(), this);
     }
 
-    /** Returns whether nothing has come for so long. */
-    boolean isSilent(long nanos) {
-        return channel.isActive() && System.nanoTime() - heard > nanos;
+    /** Returns whether nothing had come for so long at a time. */
+    boolean isSilent(long now, long nanos) {
+        return channel.isActive() && now - heard > nanos;
     }
 
     /** Returns for how long nothing has come. */

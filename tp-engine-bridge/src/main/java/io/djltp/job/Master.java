@@ -339,11 +339,12 @@ final class Master extends ControlPlane {
 
     /** Of those who have not come, who is not heard any more is the cause: it is not elsewhere. */
     private void tooLate() {
+        long now = System.nanoTime();
         long nanos = heartbeats.several();
         int[] missing = notInExchange().toArray();
         int[] silent =
                 IntStream.of(missing)
-                        .filter(it -> it != 0 && begun(others.get(it)).isSilent(nanos))
+                        .filter(it -> it != 0 && begun(others.get(it)).isSilent(now, nanos))
                         .toArray();
         fail(
                 silent.length == 0

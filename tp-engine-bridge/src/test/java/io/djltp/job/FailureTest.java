@@ -2,14 +2,20 @@ package io.djltp.job;
 
 import io.djltp.internal.sockets.RankSockets;
 import io.djltp.job.Jobs.Meeting;
+import io.djltp.testing.Unchecked;
+import io.netty.channel.socket.nio.NioSocketChannel;
 
+import org.bouncycastle.tls.TlsClientProtocol;
 import org.testng.Assert;
 import org.testng.annotations.DataProvider;
 import org.testng.annotations.Test;
 
 import java.io.IOException;
+import java.nio.channels.ServerSocketChannel;
+import java.nio.channels.SocketChannel;
 import java.time.Duration;
 import java.util.List;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.RejectedExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -266,6 +272,52 @@ public class FailureTest {
         Assert.expectThrows(RejectedExecutionException.class, () -> state.fail(failure, send));
         Assert.assertTrue(state.isOver());
         Jobs.assertFails("boom", state::check);
+    }
+
+    /** What a peer has said meanwhile is yet to be read. */
+    @Test(timeOut = 30_000)
+    public void whoStoodStillDuringABeatTakesNobodyForDead() throws Exception {
+        Duration timeout = Duration.ofSeconds(2);
+        AtomicInteger beats = new AtomicInteger();
+        AtomicInteger silent = new AtomicInteger();
+        CompletableFuture<Integer> afterOne = new CompletableFuture<>();
+        JobLoop loop = new JobLoop();
+        try (ServerSocketChannel peer = Jobs.bind()) {
+            NioSocketChannel channel =
+                    new NioSocketChannel(SocketChannel.open(peer.getLocalAddress()));
+            JobTls tls = new JobTls(new byte[1], "");
+            Link link =
+                    new Link(channel, tls.new Handler(new TlsClientProtocol()), 100, new Nobody());
+            loop.serve(channel);
+            new Heartbeats(loop, new JobState(), timeout)
+                    .start(
+                            () -> {
+                                if (beats.getAndIncrement() == 0) {
+                                    Unchecked.run(() -> Thread.sleep(timeout.toMillis()));
+                                } else {
+                                    afterOne.complete(silent.get());
+                                }
+                                return List.of(link);
+                            },
+                            each -> silent.incrementAndGet());
+            Assert.assertEquals((int) afterOne.get(), 0);
+        } finally {
+            loop.close();
+        }
+    }
+
+    /** Has no peer that says anything. */
+    private static final class Nobody implements Link.Events {
+
+        @Override
+        public void received(Link link, Message message) {
+            throw new IllegalStateException("a message");
+        }
+
+        @Override
+        public void ended(Link link) {
+            // at the end of the test
+        }
     }
 
     /** Peers go on to be told that a process lives, whatever it meets while it looks for them. */
