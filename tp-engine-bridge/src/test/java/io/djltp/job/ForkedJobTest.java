@@ -102,6 +102,7 @@ public class ForkedJobTest {
         JobOptions options =
                 Jobs.options(2 * processes)
                         .optHeartbeatTimeout(Duration.ofMillis(HEARTBEAT_MILLIS))
+                        .optTimeout(LONG) // until the others have started
                         .build();
         Job job = Jobs.join(process, processes, port, options);
         job.exchange("up", new byte[0]);
@@ -118,7 +119,8 @@ public class ForkedJobTest {
                         "" + process,
                         "" + processes,
                         "" + port,
-                        "" + HEARTBEAT_MILLIS)
+                        "" + HEARTBEAT_MILLIS,
+                        "" + LONG.toSeconds())
                 .thenApply(result -> result.output().trim());
     }
 

@@ -11,20 +11,16 @@ public final class JobProcess {
      * Runs the process.
      *
      * @param arguments its number, the number of processes, the port, the heartbeat time-out in
-     *     milliseconds, and the time in seconds in which it must join, if that is to be short
+     *     milliseconds, and the time in seconds in which it must join
      * @throws Exception if it cannot join
      */
     public static void main(String[] arguments) throws Exception {
         int process = Integer.parseInt(arguments[0]);
         int processes = Integer.parseInt(arguments[1]);
-        Duration patience =
-                arguments.length > 4
-                        ? Duration.ofSeconds(Long.parseLong(arguments[4]))
-                        : Jobs.options(1).build().timeout;
         JobOptions options =
                 Jobs.options(2 * processes)
                         .optHeartbeatTimeout(Duration.ofMillis(Long.parseLong(arguments[3])))
-                        .optTimeout(patience)
+                        .optTimeout(Duration.ofSeconds(Long.parseLong(arguments[4])))
                         .build();
         int port = Integer.parseInt(arguments[2]);
         try (Job job = Jobs.join(process, processes, port, options)) {
