@@ -292,9 +292,10 @@ public final class HttpFront {
      * @param count how many
      * @param capacity how many there are
      * @param request the request
-     * @throws ApiException if they are taken
+     * @throws ApiException if they are taken, or the server ends
      */
     public synchronized void admit(int count, int capacity, Request request) {
+        checkReady(); // who comes in now is not waited for
         if (admitted + count > capacity) {
             metrics.queueFull.increment();
             throw new ApiException(
