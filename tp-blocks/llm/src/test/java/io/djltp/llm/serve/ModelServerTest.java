@@ -527,8 +527,8 @@ public class ModelServerTest {
     @Test(timeOut = 150_000)
     public void endsWithGrace() throws Exception {
         for (Duration grace : List.of(Duration.ofMinutes(2), Duration.ZERO)) {
-            Path slow = ServedModel.write(4, 64, 2048);
-            ServedModel own = ServedModel.start(slow, 1, 1, builder -> builder.optGrace(grace));
+            Path narrow = ServedModel.write(2, 20, 2048);
+            ServedModel own = ServedModel.start(narrow, 1, 1, builder -> builder.optGrace(grace));
             List<CompletableFuture<HttpResponse<String>>> all = new ArrayList<>();
             String text = LONG.replace("500", grace.isZero() ? "2000" : "300");
             String stream = text.replace("}", ", 'stream': true}");
