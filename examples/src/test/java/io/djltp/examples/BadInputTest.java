@@ -118,7 +118,10 @@ public class BadInputTest {
             {"plan lemmatiser --mesh 2x", "--mesh: A mesh is written as the sizes"},
             {"plan lemmatiser --mesh 0x2", "--mesh: The axis 'data' of a mesh needs 1 rank"},
             {"plan lemmatiser --mesh 1x5 --classes 4", "Use at most 4 ranks"},
-            {"plan lemmatiser --mesh 4x1 --batch 3", "cannot be shared by 4 ranks"},
+            {
+                "plan lemmatiser --mesh 4x1 --batch 3",
+                "cannot be shared by 4 ranks: give it 4 rows or more"
+            },
             {"plan lemmatiser --mesh 2000x1", "at most 1024 ranks"},
             {"plan lemmatiser --batch 0", "must be 1 or more"},
             {"plan bert", "bert is no model and no folder. Choose a model: lemmatiser"},

@@ -470,7 +470,7 @@ public final class ModelCost {
             int sharing = cut.isCut(DeviceMesh.DATA) ? cut.getSize(DeviceMesh.DATA) : 1;
             Errors.check(
                     inputs[0].dimension() > 0 && inputs[0].get(0) >= sharing,
-                    "A batch of %s cannot be shared by %s ranks: each needs a row or more",
+                    "A batch of %s cannot be shared by %s ranks: give it %2$s rows or more",
                     inputs[0],
                     sharing);
             ModelCost[] cost = new ModelCost[1];

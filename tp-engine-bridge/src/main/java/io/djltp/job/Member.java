@@ -142,7 +142,7 @@ final class Member extends ControlPlane {
                     closest = weight(e) >= weight(closest) ? e : closest;
                 }
             }
-            reason = reason == null || weight(closest) > 0 ? closest : reason;
+            reason = reason == null || weight(closest) >= weight(reason) ? closest : reason;
             if (reason instanceof SSLHandshakeException && !warned) {
                 warned = true;
                 logger.warn(

@@ -31,25 +31,26 @@ public class SecretTest {
 
     @Test(timeOut = 30_000)
     public void aWrongSecretIsNoMember() throws Exception {
-        Duration handshakes = SHORT.multipliedBy(2); // on a busy machine
-        JobOptions.Builder options = Jobs.options(2).optTimeout(handshakes.plus(SHORT));
+        Duration handshakes = SHORT.multipliedBy(3); // on a busy machine
+        JobOptions.Builder options = Jobs.options(2).optTimeout(handshakes);
         Meeting meeting = new Meeting(2, options.optSecret(SECRET));
         for (byte[] wrong : new byte[][] {secret("two"), null}) {
-            meeting.with(1, Jobs.options(2).optTimeout(handshakes).optSecret(wrong));
+            // at last nobody listens any more, which is not why they are no members
+            meeting.with(1, Jobs.options(2).optTimeout(handshakes.plus(SHORT)).optSecret(wrong));
         }
         List<JobFailedException> failures = new ArrayList<>();
         String log = Refusals.logged(() -> failures.addAll(meeting.failures()));
         for (String why : List.of("is TP_SECRET the same", "without TP_SECRET all processes")) {
             String warning =
                     "Process 1 was refused by process 0 at 127.0.0.1:%d (it does not know the"
-                            + " secret), and tries again for 2 s, because another job may have the port: %s";
+                            + " secret), and tries again for 4 s, because another job may have the port: %s";
             String line = warning.formatted(meeting.port, why);
             Assert.assertEquals(log.split(Pattern.quote(line), -1).length, 2, log); // once
         }
         Jobs.assertMatches(
                 failures.get(0),
                 "process 1 of 2 did not come .* \\(\\d+ attempts had another secret\\)");
-        String refused = "Process 1 was refused by process 0 at 127.0.0.1:\\d+ for 2 s \\(.*\\): ";
+        String refused = "Process 1 was refused by process 0 at 127.0.0.1:\\d+ for 4 s \\(.*\\): ";
         Jobs.assertMatches(failures.get(1), refused + "is TP_SECRET the same on all processes\\?");
         Jobs.assertMatches(
                 failures.get(2),

@@ -24,6 +24,7 @@ import picocli.CommandLine.Mixin;
 import picocli.CommandLine.Option;
 import picocli.CommandLine.Parameters;
 
+import java.io.File;
 import java.io.IOException;
 import java.io.PrintStream;
 import java.nio.file.Path;
@@ -173,7 +174,18 @@ public final class EmbedCommand implements Callable<Integer> {
             positive("--tp", ranks());
             DeviceOptions.checkShared(ranks(), "--tp " + ranks() + " ranks");
             JsonFile.check("--json", json);
+            checkModelNamed();
             texts = readTexts();
+        }
+
+        /** Other commands take the folder of a model as their first argument. */
+        private void checkModelNamed() {
+            String first = arguments.isEmpty() ? "" : arguments.get(0);
+            if (model == null && new File(first, "config.json").isFile()) {
+                throw new BadInputException(
+                        "%s is the folder of a model, not a text: give it as --model %s"
+                                .formatted(first, first));
+            }
         }
 
         private List<String> readTexts() {

@@ -119,6 +119,9 @@ public class EmbedCommandTest {
                         0, "1.000", "of 20", "2 collective operations in each of the 2 layers");
         TpRun.line("embed word --model " + folder + " --prompt query")
                 .assertPrints(2, "query is none of the prompts {}");
+        TpRun.line("embed " + folder + " word")
+                .assertPrints(
+                        2, "is the folder of a model, not a text: give it as --model " + folder);
         JsonObject own =
                 JsonParser.parseString(Files.readString(json))
                         .getAsJsonArray()

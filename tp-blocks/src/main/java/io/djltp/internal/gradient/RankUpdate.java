@@ -131,7 +131,8 @@ public final class RankUpdate implements AutoCloseable {
         if (gradients.stream().noneMatch(GradientBuckets.Member::sharedOut)) {
             logger.warn(
                     "optShardOptimizer(true) has no effect: the optimizer keeps no state of"
-                            + " elements, or no parameter is trained by several ranks alike");
+                            + " elements, or no parameter is trained by several ranks alike: give"
+                            + " the mesh 2 or more ranks along data, or use MIXED mode");
         }
     }
 
