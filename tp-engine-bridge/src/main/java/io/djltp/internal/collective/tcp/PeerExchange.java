@@ -381,7 +381,8 @@ final class PeerExchange implements AutoCloseable {
         private long read(ByteBuffer[] buffers) throws IOException {
             long count = channel.read(buffers);
             if (count < 0) {
-                throw new EOFException("closed by the other side");
+                throw new EOFException(
+                        "closed by the other side: see whether it failed, or had fewer batches");
             }
             return count;
         }
