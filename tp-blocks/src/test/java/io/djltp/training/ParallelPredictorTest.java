@@ -164,6 +164,7 @@ public class ParallelPredictorTest extends RecordedTest {
         CountDownLatch inPass = new CountDownLatch(1);
         CountDownLatch closing = new CountDownLatch(1);
         AtomicBoolean waits = new AtomicBoolean();
+        Thread closer = Thread.currentThread();
         Block pause =
                 map(
                         x -> {
@@ -171,7 +172,7 @@ public class ParallelPredictorTest extends RecordedTest {
                                 inPass.countDown();
                                 try {
                                     closing.await();
-                                    Thread.sleep(500);
+                                    awaitWaiting(closer);
                                 } catch (InterruptedException e) {
                                     Thread.currentThread().interrupt();
                                 }
@@ -197,6 +198,13 @@ public class ParallelPredictorTest extends RecordedTest {
             Refusals.assertContains(
                     "" + messages, "closed by another thread during this prediction");
             throwsState(() -> predictor.predict(input), "ParallelPredictor is closed");
+        }
+    }
+
+    private static void awaitWaiting(Thread thread) throws InterruptedException {
+        while (thread.getState() != Thread.State.WAITING
+                && thread.getState() != Thread.State.TIMED_WAITING) {
+            Thread.sleep(5);
         }
     }
 }
