@@ -136,6 +136,9 @@ public final class ServeCommand implements Callable<Integer> {
                         options.apiKey,
                         options.queue)) {
             server = opened;
+            if (stopping) {
+                return; // it was stopped before there was a server to close
+            }
             Classifier classifier;
             try {
                 classifier = opened.start();
@@ -202,6 +205,9 @@ public final class ServeCommand implements Callable<Integer> {
         }
         try (ModelServer opened = BadInputException.check("", builder::build)) {
             server = opened;
+            if (stopping) {
+                return;
+            }
             Runnable takeBack = job == null ? () -> {} : job.onFailure(e -> closeServer());
             try {
                 opened.start();
