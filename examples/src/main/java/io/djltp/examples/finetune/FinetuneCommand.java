@@ -224,10 +224,8 @@ public final class FinetuneCommand implements Callable<Integer> {
                     String why =
                             step > 1
                                     ? "use a smaller --lr"
-                                    : "the weights in "
-                                            + options.folder
-                                            + " are not finite, or too"
-                                            + " large. Copy or train the model again";
+                                    : "the weights in %s are not finite, or too large. Copy or train the model again"
+                                            .formatted(options.folder);
                     throw new BadInputException("The loss of step %d is %s: %s", step, loss, why);
                 }
                 page.addStep(trainer, loss, (long) options.batch * some.size());

@@ -384,9 +384,10 @@ public abstract class JobOptions {
     }
 
     /**
-     * Refuses more ranks than there are attention heads.
+     * Checks that each rank along the axis tensor gets an attention head.
      *
      * @param heads the heads of the model
+     * @throws BadInputException if there are more ranks than heads
      */
     public final void checkHeads(int heads) {
         int tensor = ranks(DeviceMesh.TENSOR);

@@ -22,7 +22,6 @@ import org.testng.annotations.Test;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
-import java.util.Arrays;
 import java.util.List;
 
 /** The command prints and writes embeddings, and says in one line what is wrong with its input. */
@@ -99,10 +98,7 @@ public class EmbedCommandTest {
     public void weightsThatAreNoNumbersAreSaid() throws IOException {
         Path broken = folder.resolve("broken");
         RandomFolder.writeEncoder(broken);
-        Path file = broken.resolve("model.safetensors");
-        byte[] bytes = Files.readAllBytes(file);
-        Arrays.fill(bytes, bytes.length / 2, bytes.length, (byte) 0xFF); // NaN
-        Files.write(file, bytes);
+        RandomFolder.writeNaN(broken);
         TpRun run = TpRun.line("embed a --model " + broken);
         run.assertPrints(1, "tp: A feature of a token is NaN: the weights of the model have");
         assertFalse(run.output().contains("\tat "), run.output());

@@ -9,6 +9,7 @@ import io.djltp.examples.ForkedTp;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
 import io.djltp.llm.LanguageModel;
+import io.djltp.llm.RandomFolder;
 import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
@@ -20,7 +21,6 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.regex.Pattern;
@@ -197,12 +197,9 @@ public class FinetuneCommandTest {
         Files.writeString(other.resolve("config.json"), "{}");
         Path broken = Files.createDirectory(folder.resolve("broken"));
         for (String name : List.of("config.json", "tokenizer.json", "model.safetensors")) {
-            byte[] bytes = Files.readAllBytes(model.resolve(name));
-            if (name.startsWith("model")) {
-                Arrays.fill(bytes, bytes.length / 2, bytes.length, (byte) 0xFF); // NaN
-            }
-            Files.write(broken.resolve(name), bytes);
+            Files.copy(model.resolve(name), broken.resolve(name));
         }
+        RandomFolder.writeNaN(broken);
         return new Object[][] {
             {"finetune # --data @ --save " + other, "has a model, its config.json: choose"},
             {"finetune none --data @ --save new", "There is no folder none"},

@@ -7,6 +7,7 @@ import com.google.gson.JsonObject;
 import io.djltp.examples.ForkedTp;
 import io.djltp.examples.JobVariables;
 import io.djltp.examples.TpRun;
+import io.djltp.llm.RandomFolder;
 import io.djltp.testing.TestFolder;
 
 import org.testng.Assert;
@@ -22,7 +23,6 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
@@ -227,11 +227,9 @@ public class GenerateCommandTest {
 
     @Test(timeOut = 60_000)
     public void weightsThatAreNoNumbersAreSaid() throws IOException {
-        Path file = copy("broken").resolve("model.safetensors");
-        byte[] bytes = Files.readAllBytes(file);
-        Arrays.fill(bytes, bytes.length / 2, bytes.length, (byte) 0xFF); // NaN
-        Files.write(file, bytes);
-        TpRun run = TpRun.line("generate " + file.getParent() + " -p a --tp 2");
+        Path broken = copy("broken");
+        RandomFolder.writeNaN(broken);
+        TpRun run = TpRun.line("generate " + broken + " -p a --tp 2");
         run.assertPrints(1, "tp: The largest logit is NaN: the weights of the model have numbers");
         Assert.assertFalse(run.output().contains("\tat "), run.output());
     }

@@ -56,9 +56,9 @@ record Dense(NDArray weight, @Nullable NDArray bias, UnaryOperator<NDArray> acti
         }
         try (SafetensorsFolder files = SafetensorsFolder.open(folder)) {
             NDArray weight = read(files, "linear.weight", manager);
-            List<String> sizes = List.of("out_features", "in_features"); // of its axes
-            for (String size : sizes) {
-                long length = weight.getShape().get(sizes.indexOf(size));
+            for (int axis = 0; axis < 2; axis++) {
+                String size = axis == 0 ? "out_features" : "in_features";
+                long length = weight.getShape().get(axis);
                 if (config.has(size) && config.get(size).getAsLong() != length) {
                     throw new MalformedModelException(
                             ("%s: %s is %s, and linear.weight beside it has %d: copy both files"

@@ -127,7 +127,9 @@ final class RankWeights implements AutoCloseable {
                 least);
     }
 
-    /** Throws if a number that was computed of the weights is none. */
+    /**
+     * Throws an {@code IOException} if a number that was computed from the weights is not finite.
+     */
     static void checkFinite(String what, float value) throws IOException {
         if (!Float.isFinite(value)) {
             throw new IOException(

@@ -51,6 +51,14 @@ public final class RandomFolder {
         ByteTokenizer.write(folder);
     }
 
+    /** Makes the second half of a folder's weights NaN. */
+    public static void writeNaN(Path folder) throws IOException {
+        Path file = folder.resolve("model.safetensors");
+        byte[] bytes = Files.readAllBytes(file);
+        Arrays.fill(bytes, bytes.length / 2, bytes.length, (byte) 0xFF);
+        Files.write(file, bytes);
+    }
+
     /** Returns what a model that was read as a whole computes of ids, [texts, tokens]. */
     public static NDArray outputs(LanguageModel model, NDArray ids) {
         Block network = model.getModel().getBlock();
